@@ -75,7 +75,7 @@ class Command:
         taken = {p.name for p in every}
         for within, info in fields_of(cls).items():
             if (flat := said_of(info, base.Flat)) is not None:
-                found = resolve(flat.of)(words, taken, self.given)
+                found = resolve(flat)(words, taken, self.given)
                 taken |= {p.name for p in found}
                 every += [replace(p, name=f"{within}{WITHIN}{p.name}") for p in found]
 
@@ -121,7 +121,7 @@ def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
     `UsageError` where two inputs are '-'; `InputError` where no path comes, or several for one.
     """
     roles = ((name, said_of(info, base.Reads)) for name, info in fields_of(cls).items())
-    given = ((name, values.get(name)) for name, role in roles if role and role.kind != base.LINES)
+    given = ((name, values.get(name)) for name, role in roles if role not in (None, base.LINES))
     each = [(name, one) for name, v in given for one in (v if isinstance(v, list) else [v])]
     asked = [name for name, one in each if str(one) == STREAM]
     if not asked:

@@ -69,32 +69,23 @@ def option(default: Any, description: str, **more: Any) -> Any:
     return Field(default=default, description=description, **more)
 
 
-@plain(frozen=True)
-class Reads:
-    """A path of an input file, or several; '-' is the path that the command before has printed.
+class Reads(str):
+    """A path of an input, or several, of a kind; '-' is the path that the command before printed.
 
-    Of the ``kind`` `LINES` it is a list of paths that the stage reads by itself.
+    Of the kind `LINES` it is a list of paths that the stage reads by itself.
     """
 
-    kind: str = ""
+
+class Writes(str):
+    """The path of an output of a kind."""
 
 
-@plain(frozen=True)
-class Writes:
-    """The path of an output of a ``kind``."""
-
-    kind: str = ""
-
-
-@plain(frozen=True)
-class Holds:
-    """A text with a path in it, the first group of ``form``; by default a name or a path."""
-
-    form: str = "(.+)"
+class Holds(str):
+    """A text with a path in it, the first group of this pattern; by default a name or a path."""
 
     def parts(self, text: str) -> tuple[str, str, str]:
         """What is before the path, the path, which may be empty, and what is behind it."""
-        match = re.fullmatch(self.form, text, re.DOTALL)
+        match = re.fullmatch(self or "(.+)", text, re.DOTALL)
         at, end = match.span(1) if match else (0, 0)
         return text[:at], text[at:end], text[end:]
 
@@ -103,22 +94,19 @@ class Holds:
         return self.parts(text)[1]
 
 
+class Flat(str):
+    """Of a dictionary of options of another class, such as a head's: each is one of the shell's.
+
+    MODULE:FUNCTION below `afltool` says which; see `cli.commands.Command`.
+    """
+
+
 Input = Annotated[File, Reads()]
 Inputs = Annotated[Files, Reads()]
 Result = Annotated[File, Writes()]
 FileIn = Annotated[Path | None, Reads()]
 FileOut = Annotated[Path | None, Writes()]
 HeadIn = Annotated[Name, Reads(), Holds()]
-
-
-@plain(frozen=True)
-class Flat:
-    """A dictionary of options of another class, such as a head's: each is one of the shell's.
-
-    ``of``: MODULE:FUNCTION below `afltool` that says which; see `cli.commands.Command`.
-    """
-
-    of: str
 
 
 @plain(frozen=True)
@@ -298,7 +286,7 @@ def positional(cls: Any) -> list[str]:
     """The fields that the shell takes without a name."""
     named, of = getattr(cls, "NAMED", ()), fields_of(cls)
     first = (f.name for f in fields(cls) if not f.kw_only and f.name not in named)
-    return [name for name in first if not said_of(of[name], Writes)]
+    return [name for name in first if said_of(of[name], Writes) is None]
 
 
 @cache
@@ -405,8 +393,8 @@ def files_in(cls: type[Any], values: Mapping[str, Any]) -> Iterator[Named]:
         said = name.upper() if name in positional(cls) else flag(name)
         inside, value = said_of(info, Holds), _plain(kinds_of(info), values[name])
         for one in value if isinstance(value, tuple) else (value,):
-            text = inside.path(one) if isinstance(one, str) and inside else str(one)
-            is_path = inside or isinstance(one, Path)
+            is_path = inside is not None or isinstance(one, Path)
+            text = inside.path(one) if inside is not None and isinstance(one, str) else str(one)
             if is_path and text not in ("", STREAM) and "\0" not in text:
                 yield said, Path(text), said_of(info, Writes) is not None
 
@@ -422,5 +410,5 @@ def absolute(cls: type[Any], name: str, value: Any) -> Any:
     if inside is None or value in (info.examples or ()):
         return value
     before, path, after = inside.parts(value)
-    is_name = not path or (inside == Holds() and not Path(path).is_file())
+    is_name = not path or (not inside and not Path(path).is_file())
     return value if is_name else f"{before}{Path(path).absolute()}{after}"

@@ -32,6 +32,8 @@ IMPORTED, MADE_BY = "import", "what made the features; only equal ones add up"
 UNITS = "sums are of multiples of 2^-N, exactly; 24: up to ±8,388,608"
 Seed = Annotated[int, Field(ge=0, le=SEED)]
 FeaturesOut = Annotated[Result, Field(description="feature file")]
+WEIGHTS = "default (ImageNet), random, the name of published weights, or a file"
+NETWORK, DATA = "frozen network, or a file", [one.shown for one in DATASETS.data.values()]
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME",
              "open_clip:NAME", "hf:OWNER/NAME")  # fmt: skip
 AUTO, TORCH = "auto", "torch"  # engines; the others are `extraction.engines.ENGINES`
@@ -166,10 +168,7 @@ class Import(Threads, NamedRows, NumberFormat, Output):
 class WeightsOptions(Options):
     """Where the weights of a backbone come from."""
 
-    weights: Annotated[str, Holds()] = option(
-        "default", "default (ImageNet), random, the name of published weights, or a file",
-        examples=["default", "random"],
-    )  # fmt: skip
+    weights: Annotated[str, Holds()] = option("default", WEIGHTS, examples=["default", "random"])
     seed: Seed = option(0, "seed of random weights")
 
     def check(self) -> None:
@@ -236,12 +235,8 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
 
     out: FileOut = option(None, "feature file (default: stored)")
-    backbone: Annotated[str, FROZEN_FILE] = Field(
-        description="the frozen network, or its file NAME.afl", examples=list(BACKBONES)
-    )
-    data: Annotated[str, BEHIND_COLON] = option(
-        "cifar10", f"images; {PIXELS}", examples=[one.shown for one in DATASETS.data.values()]
-    )
+    backbone: Annotated[str, FROZEN_FILE] = Field(description=NETWORK, examples=list(BACKBONES))
+    data: Annotated[str, BEHIND_COLON] = option("cifar10", f"images; {PIXELS}", examples=DATA)
     classes: Classes = option(None, CLASSES)
     split: Half = option("train", "which images")
     views: ViewsText = option(None, "average over flip, crops:N or flip+crops:N (default: none)")
