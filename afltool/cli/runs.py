@@ -83,7 +83,6 @@ class JobsHow(Options):
     settings: Annotated[dict[str, Any], Flat("cli.flat:of_site")] = Field(default_factory=dict)
 
     def check(self) -> None:
-        super().check()
         self.excludes("dry_run", "submit")
         if self.submit:
             from ..runs.slurm.jobs import check_submitting

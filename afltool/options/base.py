@@ -193,10 +193,11 @@ class Options:
             raise _said(cls, error) from None
 
     def __post_init__(self) -> None:
-        self.check()
+        for cls in reversed(type(self).__mro__):  # a base's conditions hold without a word
+            vars(cls).get("check", Options.check)(self)
 
     def check(self) -> None:
-        """Refuse values that do not go together; for subclasses."""
+        """Refuse values that do not go together; those of its bases are refused, too."""
 
     def changed(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""

@@ -50,9 +50,8 @@ class Output(Options):
 
     overwrite: bool = option(False, "replace an existing output")
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         refuse_files(files_of(self))
-        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)

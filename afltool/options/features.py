@@ -53,7 +53,6 @@ class NumberFormat(Options):
         return self.fraction_bits if self.dtype == "int16" else None
 
     def check(self) -> None:
-        super().check()
         self.only_where("fraction_bits", "dtype", "int16")
 
 
@@ -109,7 +108,6 @@ class ColumnOptions(Options):
     categories: tuple[str, ...] = option((), "COLUMN,… of texts, or COLUMN=VALUE,…: 0 or 1 a value")
 
     def check(self) -> None:
-        super().check()
         for name in ("feature_columns", "categories"):
             self.excludes("x", name)
 
@@ -158,7 +156,6 @@ class Import(Threads, NamedRows, NumberFormat, Output):
     allow_constant: bool = option(False, CONSTANT)
 
     def check(self) -> None:
-        super().check()
         self.needs("missing", "scale")
         for name in ("y", "labels", "classes"):
             self.excludes(name, "unlabelled")
@@ -172,7 +169,6 @@ class WeightsOptions(Options):
     seed: Seed = option(0, "seed of random weights")
 
     def check(self) -> None:
-        super().check()
         self.only_where("seed", "weights", "random")
 
 
@@ -216,7 +212,6 @@ class NetworkOptions(WeightsOptions):
     engine: Engine = option("auto", "what runs the network; auto: onnxruntime where it agrees")
 
     def check(self) -> None:
-        super().check()
         if self.engine in GRAPH_ENGINES and self.device not in ("auto", "cpu"):
             raise UsageError(
                 f"--engine {self.engine} runs on the processor: leave out --device {self.device}"
@@ -261,7 +256,6 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
         return Views() if self.views is None else parse_views(self.views)
 
     def check(self) -> None:
-        super().check()
         self.excludes("classes", "unlabelled")
 
 
@@ -274,7 +268,6 @@ class ExtractNodes(ExtractOptions, Printed):
     list_nodes: bool = option(False, "print what --node can name, extract nothing")
 
     def check(self) -> None:
-        super().check()
         of_networks = {"backbone", "data", "image_size", "preprocess", "views", "weights", "node"}
         self.excludes("list_nodes", *sorted(fields_of(ExtractOptions).keys() - of_networks))
         self.needs("as_json", "list_nodes")

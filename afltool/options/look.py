@@ -115,7 +115,6 @@ class Picture(SizeOptions, Output):
     positive: tuple[str, ...] = option((), "roc: class whose curve is drawn; may be repeated")
 
     def check(self) -> None:
-        super().check()
         self.only_where("positive", "kind", "roc")
         if len(self.files) != 1 and self.kind not in SEVERAL:
             raise UsageError(f"plot {self.kind} takes one file; found {len(self.files)}")

@@ -50,7 +50,6 @@ class PartitionOptions(Options):
 
     def check(self) -> None:
         """Refuse options that the scheme lacks or does not take, and seeds that it cannot use."""
-        super().check()
         needs, may = SCHEMES[self.scheme]
         given = {name for name in _OWN if getattr(self, name) not in (None, False)}
         if missing := sorted(needs - given):

@@ -14,6 +14,7 @@ from .base import Absent, FileIn, FileOut, Flat, HeadIn, Input, Inputs, Reads, R
 from .common import OWN_HEADS, SEED, Column, Output, SpaceOptions, Threads
 from .features import CLASSES, Classes, TableOptions
 
+LocalLaw = Annotated[Literal["sum", "pairwise"], Absent("sum")]
 Draw = Literal["consistent", "inconsistent"]
 
 
@@ -40,7 +41,6 @@ class LocalStatsOptions(Threads):
     cache: Path | None = option(None, "folder of rows for later rounds")
 
     def check(self) -> None:
-        super().check()
         for name in ("partition", "only", "participation"):
             self.excludes(name, "client")
         idle = {"participation_kind", "participation_seed"} & self.changed().keys()
@@ -62,14 +62,11 @@ class LocalStats(LocalStatsOptions, TableOptions, Output):
     )
     out: Result = Field(description="folder; with --sum a file")
     _: KW_ONLY
-    law: Annotated[Literal["sum", "pairwise"], Absent("sum")] = option(
-        "sum", "what a client sends: sums, or AFL's (13): its weights beside XᵀX + γI (--gamma)"
-    )
+    law: LocalLaw = option("sum", "pairwise: a client sends AFL's (13), weights beside XᵀX + γI")
     classes: Classes = option(None, CLASSES)
     head_options: Annotated[dict[str, Any], Flat("cli.flat:of_head")] = Field(default_factory=dict)
 
     def check(self) -> None:
-        super().check()
         if self.law != "sum":
             self.excludes("law", "sum", "cache")
 
@@ -87,7 +84,6 @@ class AggregateOptions(Threads):
     allow_repeats: bool = option(False, "add the same rows under another name")
 
     def check(self) -> None:
-        super().check()
         self.only_where("subtract", "law", "sum")
 
 
