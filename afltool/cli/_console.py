@@ -84,11 +84,6 @@ def set_up(quiet: bool, verbose: bool) -> None:
         signal.signal(number, lambda number, _: progress.request_stop(signal.Signals(number).name))
 
 
-def is_quiet() -> bool:
-    """Whether the user wants nothing but results and errors."""
-    return not logging.getLogger("afltool").isEnabledFor(logging.INFO)
-
-
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         head = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "

@@ -87,8 +87,9 @@ RENAMED: dict[str, str] = {
     "aggregate --add": "gone: list the files, afltool aggregate FILES",
     "head safle --gamma": "gone: its sums hold no γ, and the pairwise law takes grams alone",
     "import --features": "renamed: --feature-columns",
-    "evaluate --confusion": "gone: evaluate -o has it as JSON, and a run 06-confusion.csv",
-    "evaluate --rounds": "gone: evaluate --each-round -o",
+    **dict.fromkeys(
+        ("evaluate --confusion", "evaluate --rounds"), "gone: evaluate -o has it as JSON"
+    ),
     "info --all": "gone: info --json",
     "verify --keep-going": "gone: call verify for each file",
     "--number": "gone: counts are of one head",
@@ -107,8 +108,7 @@ RENAMED: dict[str, str] = {
     "--formulas": "gone: CSV has texts as they are; a spreadsheet imports columns as text",
     "--plain": "gone: extract --engine torch is the nearest",
     "--single-round": "gone: head random-features solves in one round",
-    "--lbfgs": "gone: the softmax head goes on by momentum",
-    "--no-momentum": "gone: the softmax head goes on by momentum",
+    **dict.fromkeys(("--lbfgs", "--no-momentum"), "gone: the softmax head goes on by momentum"),
     "--summary": "gone: --events - has exit code and seconds",
 }
 

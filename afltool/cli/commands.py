@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,8 +28,9 @@ from ..options import base
 from ..options.base import STREAM, fields_of, files_in, flag, kinds_of, said_of
 from ..options.common import refuse_files
 from ..plugins import located
+from ..progress import log
 from ._console import command as errors_as_exit
-from ._console import is_quiet, print_json, say, say_lines
+from ._console import print_json, say, say_lines
 
 HELP = {"help_option_names": ["-h", "--help"]}
 WITHIN = "__"  # between a dictionary's name and an option's, in a parameter's name in Python
@@ -81,9 +83,14 @@ class Command:
 
         def call(**values: Any) -> None:
             found = {k: v for k, v in piped(cls, values).items() if v not in (None, [])}
+            nested: dict[str, Any] = {}
+            for key, value in found.items():
+                within, _, own = key.rpartition(WITHIN)
+                inner = nested.setdefault(within, {}) if within else nested
+                inner[own] = tuple(value) if isinstance(value, list) else value
             named = (files_in(p.cls, {p.own: found[p.name]}) for p in every if p.name in found)
             refuse_files(one for files in named for one in files)
-            o = cls(**self.given, **_nested(found))
+            o = cls(**self.given, **nested)
             if cls.PRINTS:
                 resolve(cls.PRINTS)(o)
                 return
@@ -103,16 +110,6 @@ def first_line(text: str | None) -> str:
 def resolve(what: Any) -> Any:
     """What a text MODULE:NAME stands for, below `afltool`."""
     return located(f"...{what}", __name__) if isinstance(what, str) else what
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, those within a dictionary in it; a list is a tuple."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        within, _, own = name.rpartition(WITHIN)
-        inner = found.setdefault(within, {}) if within else found
-        inner[own] = tuple(value) if isinstance(value, list) else value
-    return found
 
 
 def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -193,6 +190,8 @@ def parameters(
 ) -> list[Parameter]:
     """A parameter for each field of a class, its own before those of its bases.
 
+    A value with a grammar, or of several types, is text.
+
     ``rename``: other names, where two classes have a field of one name; ``required``: a field
     without a default has to be given; ``defaults``: what the help says of others here.
     """
@@ -202,7 +201,11 @@ def parameters(
         info, name = every[own], (rename or {}).get(own, own)
         if said_of(info, base.Flat):
             continue
-        kind = shell_type(info)
+        kinds = kinds_of(info)
+        plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
+        kind: Any = kinds[0] if plain and said_of(info, WrapValidator) is None else str
+        if get_origin(kinds[0]) is tuple:
+            kind = list[get_args(kinds[0])[0]]  # type: ignore[misc]  # for Typer alone
         if own in first:
             metavar = name.upper() + "..." * (get_origin(kind) is list)
             described: Any = typer.Argument(help=info.description, metavar=metavar)
@@ -212,16 +215,6 @@ def parameters(
         kind = kind if required and info.is_required() else kind | None
         found.append(Parameter(name, cls, own, kind, described))
     return found
-
-
-def shell_type(info: Any) -> Any:
-    """What Typer makes of a word; a value with a grammar, or of several types, is text."""
-    kinds = kinds_of(info)
-    if get_origin(kinds[0]) is tuple:
-        inner = get_args(kinds[0])[0]
-        return list[inner]  # type: ignore[valid-type]  # for Typer alone
-    plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
-    return kinds[0] if plain and said_of(info, WrapValidator) is None else str
 
 
 # ---------------------------------------------------------------- results
@@ -253,6 +246,6 @@ def show_folder(
     if as_json:
         print_json({"path": str(folder), **facts})
         return
-    if not is_quiet():
+    if log.isEnabledFor(logging.INFO):
         print_summary(facts)
     say(folder)

@@ -1,18 +1,11 @@
 """Options of stages: one frozen pydantic dataclass a command, one line an option.
 
 The command line, the keys of a TOML file, the signatures in Python, recipes and docs/commands.md
-follow from the fields of these classes::
+follow from the fields. What is no option, and a text that holds a path (`Holds`), says so::
 
-    @dataclass(frozen=True)
-    class Partition(Output):
-        '''Assign the rows of a feature file to clients.'''
+    features: Annotated[Path, Reads("features")] = Field(description="features to assign")
+    clients: int | None = option(None, "number of clients", ge=1)
 
-        features: Annotated[Path, Reads("features")] = Field(description="features to assign")
-        out: Annotated[Path, Writes("partition")] = Field(description="partition file")
-        _: KW_ONLY
-        clients: int | None = option(None, "number of clients", ge=1)
-
-An annotation says what is no option, `Reads` and `Writes`, and which text holds a path, `Holds`.
 Values are plain: texts, numbers, booleans, paths, tuples of them. A `grammar` checks a text, and
 whoever uses it parses it.
 """
