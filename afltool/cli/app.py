@@ -195,19 +195,13 @@ def _usage_errors() -> Iterator[None]:
     except _UsageError as error:
         reported: Any = error  # its class is typer's own, with a message
         if type(error).__name__ != "NoArgsIsHelpError":  # that is the help itself
-            reported.message = _instead(reported) or shown(reported.message)
+            unknown = re.search("No such (?:command|option):? '?([\\w-]+)", reported.message)
+            path = reported.ctx.command_path.split() if reported.ctx else []
+            words = [*path, unknown[1]] if unknown else []
+            instead = (RENAMED.get(" ".join(words[-n:])) for n in (3, 2, 1))
+            reported.message = next(filter(None, instead), None) or shown(reported.message)
             reported.possibilities = None
         raise
-
-
-def _instead(error: Any) -> str | None:
-    """What stands in the place of an unknown name, `RENAMED`; None where nothing does."""
-    unknown = re.search("No such (?:command|option):? '?([\\w-]+)", error.message)
-    if unknown is None or error.ctx is None:
-        return None
-    words = [*error.ctx.command_path.split(), unknown[1]]
-    names = (" ".join(words[-n:]) for n in (3, 2, 1))
-    return next((RENAMED[name] for name in names if name in RENAMED), None)
 
 
 app = typer.Typer(
