@@ -92,7 +92,7 @@ def test_keywords_that_are_none_and_what_is_missing(road, tmp_path):
         afltool.solve(road.total, tmp_path / "h.h5", head_options={"rat": 1})
     with pytest.raises(UsageError, match="--out is needed: "):
         afltool.solve("a")
-    with pytest.raises(UsageError, match="--backbone is needed: the frozen network"):
+    with pytest.raises(UsageError, match="--backbone is needed: frozen network"):
         afltool.extract(data="digits")
     with pytest.raises(AttributeError, match="no attribute 'solv'"):
         _ = afltool.solv
