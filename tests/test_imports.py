@@ -380,7 +380,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_left(road, tmp_path):
     with pytest.raises(InvalidDataError, match=r"train\.h5: row .* --fraction-bits 11 would hold"):
         afltool.convert(road.train, tmp_path / "14.h5", fraction_bits=14)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="a file that this command reads"):
+    with pytest.raises(UsageError, match="it would be lost"):
         afltool.convert(road.train, road.train, fraction_bits=3, overwrite=True)
     with pytest.raises(UsageError, match="0 to 15"):
         afltool.convert(road.train, tmp_path / "16.h5", fraction_bits=16)

@@ -93,9 +93,8 @@ def refuse_files(every: Iterable[Named]) -> None:
     outputs: dict[str, str] = {}
     for name, path in ((name, path) for name, path, written in files if written):
         if (known := identity(path)) and (other := read.get(known)):
-            raise UsageError(
-                f"{name} {path} is a file that this command reads ({other}): give another {name}"
-            )
+            lost = f"is a file that this command reads ({other}): it would be lost"
+            raise UsageError(f"{name} {path} {lost}; give another {name}")
         other = outputs.setdefault(os.path.realpath(path), name)
         if other != name and not path.is_dir():
             raise UsageError(f"{other} and {name} are two outputs with one path, {path}")

@@ -151,12 +151,11 @@ class EvaluateOrCount(Evaluate, Counts, Printed):
     def check(self) -> None:
         if self.out == STDOUT and self.as_json:
             raise UsageError("one thing goes to stdout: --json, or -o -")
-        figures = fields_of(EvaluateOptions).keys()
-        counts = fields_of(Counts).keys() - fields_of(Evaluate).keys() - {"out"}
+        figures, counts = fields_of(Evaluate).keys(), fields_of(Counts).keys()
         if self.counts:
-            self.excludes("counts", *sorted(figures - fields_of(Counts).keys()), "as_json")
+            self.excludes("counts", *sorted(figures - counts), "as_json")
             self.needs("counts", "out")
             return
-        for name in sorted(counts):
+        for name in sorted(counts - figures - {"out"}):
             self.needs(name, "counts")
         self.needs("overwrite", "out", "errors")

@@ -213,9 +213,7 @@ class NetworkOptions(WeightsOptions):
 
     def check(self) -> None:
         if self.engine in GRAPH_ENGINES and self.device not in ("auto", "cpu"):
-            raise UsageError(
-                f"--engine {self.engine} runs on the processor: leave out --device {self.device}"
-            )
+            raise UsageError(f"--engine {self.engine} runs on the processor: leave out --device")
 
 
 @dataclass(frozen=True, kw_only=True)

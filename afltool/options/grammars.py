@@ -45,10 +45,8 @@ def parse_numbers(text: str, clients: int) -> list[int]:
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", one)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < clients:
-            raise UsageError(
-                f"--only takes clients, numbered 0 to {clients - 1}, such as 0-9 or 3,7-8, or a "
-                f"part I/N; found {text!r}"
-            )
+            form = f"0-9 or 3,7-8, numbered 0 to {clients - 1}, or a part I/N"
+            raise UsageError(f"--only takes clients such as {form}; found {text!r}")
         found |= {*range(first, last + 1)}
     return sorted(found)
 
