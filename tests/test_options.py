@@ -45,7 +45,7 @@ from afltool.runs.config import read_config
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),
     ("predict {head} {test} --weights random", "only with images as inputs, and there is none"),
-    ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics, --by or"),
+    ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics or --by or"),
     ("evaluate {head} {test} --counts --metrics accuracy", "--counts is not used with --metrics"),
     ("extract --data digits --backbone resnet18 --list-nodes",
      "--list-nodes is not used with --out: leave one of them out"),

@@ -42,17 +42,13 @@ def plot_commands(word: str) -> dict[str, Command]:
     return every
 
 
-def of_named(_: Words, taken: Taken, given: Given) -> list[Parameter]:
-    """The options of the head that the command's name says."""
-    return parameters(options_class(given["name"]))
-
-
 def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
-    """The options of the head that the words name; of a file those of any head."""
+    """The options of the head that the command's name or the words say; of a file of any head."""
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
-    named = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
-    known = named in HEADS.data or named in OPTIONS
-    return parameters(options_class(named)) if known else of_heads()
+    said = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
+    name = given.get("name", said)
+    known = name in HEADS.data or name in OPTIONS
+    return parameters(options_class(name)) if known else of_heads()
 
 
 def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:

@@ -200,7 +200,7 @@ class Options:
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
         if name in self.changed() and not self.changed().keys() & set(others):
-            known = _listed([*map(flag, others)])
+            known = " or ".join(map(flag, others))
             raise UsageError(f"{flag(name)} is used only with {known}: give that, or leave it out")
 
     def excludes(self, name: str, *others: str) -> None:
@@ -325,37 +325,28 @@ def _plain(kinds: list[Any], value: Any) -> Any:
 
 
 def _said(cls: type[Any], error: ValidationError) -> UsageError:
-    """What pydantic refuses first, with the option, its range or type, and the value."""
+    """What pydantic refuses first, with the option, its choices, range or type, and the value."""
     first = error.errors(include_url=False)[0]
-    name, found = str(first["loc"][0]), first["input"]
+    name, kind = str(first["loc"][0]), first["type"]
     info = fields_of(cls)[name]
-    if first["type"] == "missing":
+    if kind == "missing":
         return UsageError(f"{flag(name)} is needed: {info.description}")
-    if "than" in first["type"]:
-        return UsageError(f"{flag(name)} is {range_of(info)}; found {found}")
-    words = choices_of(info) if isinstance(found, str) else ()
-    why = f"is {_listed([*words])}" if words else first["msg"].removeprefix("Input ")
-    return UsageError(f"{flag(name)} {why}; found {found!r}")
+    is_known = "than" in kind or kind in ("value_error", "literal_error")
+    why = f"is {allowed_of(info)}" if is_known else first["msg"].removeprefix("Input ")
+    return UsageError(f"{flag(name)} {why}; found {first['input']!r}")
 
 
-def choices_of(info: Any) -> Collection[str]:
-    """The only values of a text; empty where there are others."""
+def allowed_of(info: Any) -> str:
+    """The choices of a text, or the range of a number, in words; empty where there are none."""
     known, kind = said_of(info, Choices), kinds_of(info)[0]
-    return known.known if known else args_of(kind) if origin_of(kind) is Literal else ()
-
-
-def range_of(info: Any) -> str:
-    """The range of a number in words; empty where there is none."""
+    if known or origin_of(kind) is Literal:
+        return ", ".join(known.known if known else args_of(kind))
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     every = ((name, getattr(m, name, None)) for name in words for m in info.metadata)
     limits = {name: value for name, value in every if value is not None}
     if limits.keys() == {"ge", "le"}:
         return f"{limits['ge']} to {limits['le']}"
     return ", ".join(f"{words[name]} {number}" for name, number in limits.items())
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
 
 
 def help_of(info: Any, default: str | None = None) -> str:
@@ -368,7 +359,7 @@ def help_of(info: Any, default: str | None = None) -> str:
     if not (said or value is None or value is False or value in ((), {}, "")):
         unset = f"{value:g}" if isinstance(value, float) else str(value)
     new = (word for word in info.examples or () if word not in about)
-    allowed = ", ".join(choices_of(info)) or range_of(info) or ", ".join(new)
+    allowed = allowed_of(info) or ", ".join(new)
     unset = (f"default: {unset}" if unset else "") if default is None else default
     beside = "; ".join(filter(None, [allowed, unset]))
     return f"{about if said else info.description}{f' ({beside})' if beside else ''}"

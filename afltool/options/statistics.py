@@ -124,4 +124,4 @@ class NewHead(SpaceOptions, Output):
     name: str = Field(description="name of the head")
     out: Result = Field(description="head file")
     _: KW_ONLY
-    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_named")] = Field(default_factory=dict)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_head")] = Field(default_factory=dict)
