@@ -312,18 +312,19 @@ READERS = (
 
 @pytest.mark.parametrize("line", READERS)
 def test_files_that_are_not_what_a_command_reads_end_it_with_their_name(line, road, tmp_path, cli):
-    """Missing, a folder, not of afltool, or of another kind: never a traceback."""
+    """Missing, a folder, not of afltool, or of another kind, in turn: never a traceback."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "text.h5").write_text("text")
     out = {"predict": "o.csv", "export": "o.onnx"}.get(line.split()[0], "o.h5")
-    for role in dict.fromkeys(re.findall(r"{(\w+)}", line)):
+    for k, role in enumerate(dict.fromkeys(re.findall(r"{(\w+)}", line)), READERS.index(line)):
         other = road.clients if role != "clients" else road.total
-        for given in (tmp_path / "none.h5", tmp_path / "folder", tmp_path / "text.h5", other):
-            words = line.format(**{**vars(road), role: given}).split()
-            done = cli(*words, "-o", tmp_path / out)
-            assert done.exit_code in (2, 3, 4), (words, done.stderr)
-            assert given.name in done.stderr, words
-            assert done.stdout == ""
+        damaged = [tmp_path / "none.h5", tmp_path / "folder", tmp_path / "text.h5", other]
+        given = damaged[k % len(damaged)]
+        words = line.format(**{**vars(road), role: given}).split()
+        done = cli(*words, "-o", tmp_path / out)
+        assert done.exit_code in (2, 3, 4), (words, done.stderr)
+        assert given.name in done.stderr, words
+        assert done.stdout == ""
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "text.h5"}
 
 
