@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 __all__ = [
-    "AnalyticClassifier", "RunConfig", "aggregate", "backbone", "baseline", "calibrate",
-    "confusion_picture", "convert", "counts", "diff", "evaluate", "export", "extract", "head",
-    "import_embeddings", "info", "local_stats", "merge", "open_features", "partition",
-    "partition_picture", "predict", "read_counts", "reliability_picture", "report",
-    "rounds_picture", "run", "scale", "solve", "split", "study", "table", "verify",
+    "AnalyticClassifier", "RunConfig", "aggregate", "backbone", "baseline", "calibrate", "convert",
+    "counts", "diff", "evaluate", "export", "extract", "head", "import_embeddings", "info",
+    "local_stats", "merge", "open_features", "partition", "plot", "predict", "read_counts",
+    "report", "run", "scale", "solve", "split", "study", "table", "verify",
 ]  # fmt: skip
 #: Where names are that are not in `api`; it knows neither studies nor baselines.
 _ELSEWHERE = {

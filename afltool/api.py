@@ -46,7 +46,7 @@ def stage_function(make: Callable[P, Any], returns: type[R]) -> Callable[P, R]:
     return function
 
 
-extract = stage_function(features.Extract, Path)
+extract = stage_function(features.ExtractOptions, Path)
 backbone = stage_function(features.Backbone, Path)
 import_embeddings = stage_function(features.Import, Path)
 scale = stage_function(features.Scale, Path)
@@ -63,11 +63,8 @@ counts = stage_function(evaluation.Counts, Path)
 calibrate = stage_function(evaluation.Calibrate, Path)
 predict = stage_function(evaluation.Predict, dict[str, Any])
 export = stage_function(evaluation.Export, Path)
-partition_picture = stage_function(look.PartitionPicture, Path)
-confusion_picture = stage_function(look.ConfusionPicture, Path)
-reliability_picture = stage_function(look.ReliabilityPicture, Path)
+plot = stage_function(look.Picture, Path)
 diff = stage_function(look.Diff, dict[str, Any])
-rounds_picture = stage_function(look.RoundsPicture, Path)
 
 
 def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:

@@ -7,8 +7,8 @@ PyTorch out; both have the same modules, so an environment has one of them.
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib import import_module
@@ -25,21 +25,18 @@ COMMANDS = "afltool.commands"  # the group of entry points by which commands com
 USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
 #: What a module of somebody else may raise when it is loaded: anything but Ctrl-C.
 FAILS = (Exception, SystemExit)
+TORCH = ("torch", "torchvision")  # what the light build leaves out
+FULL = "pip uninstall afltool-light, then pip install afltool (in a checkout: pip install .)"
 
 T = TypeVar("T")
 
 
 @cache
-def _entry_points() -> Any:
-    from importlib.metadata import entry_points
-
-    return entry_points()
-
-
 def doors(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group, by name; ``load()`` of one imports what it stands for."""
-    found = _entry_points().select(group=group)
-    return {one.name: one for one in sorted(found, key=lambda e: e.name)}
+    from importlib.metadata import entry_points
+
+    return {one.name: one for one in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 
 @cache
@@ -70,20 +67,18 @@ def asked(question: str, about: Any) -> Any:
     return None
 
 
-class Registry(UserDict[str, T]):
+class Registry(Mapping[str, T]):
     """What afltool has by name, and what plug-ins add by a group of entry points.
 
-    Plug-ins are loaded when a name is looked for that afltool does not have, or when all names are.
-    ``made(text, found)`` makes the entry of one: of the text of its entry point, MODULE or
-    MODULE:NAME, and of what that stands for. One that cannot be loaded, or has a name of afltool's
-    own, is named and left out.
+    Plug-ins are loaded when a name is looked for that afltool does not have, or all names are.
+    ``made(text, found)`` makes an entry of the text of an entry point, MODULE or MODULE:NAME, and
+    of what that stands for. What cannot be loaded, or has a name of afltool's own, is left out.
     """
 
     def __init__(
         self, group: str, own: dict[str, T], made: Callable[[str, Any], Any] = lambda text, _: text
     ) -> None:
-        super().__init__(own)
-        self.group, self.made = group, made
+        self.group, self.data, self.made = group, own, made
 
     @cached_property
     def added(self) -> dict[str, T]:
@@ -96,21 +91,14 @@ class Registry(UserDict[str, T]):
                 found[name] = self.made(door.value, door.load())
         return found
 
-    def __missing__(self, name: str) -> T:
-        return self.added[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.data or name in self.added
+    def __getitem__(self, name: str) -> T:
+        return self.data[name] if name in self.data else self.added[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.data
-        yield from self.added
+        yield from (*self.data, *self.added)
 
     def __len__(self) -> int:
         return len(self.data) + len(self.added)
-
-    def __bool__(self) -> bool:
-        return True  # nothing is loaded to say so
 
     def version(self, name: str) -> dict[str, str]:
         """What a recipe says of what is used by this name: package and version of a plug-in."""
@@ -127,22 +115,16 @@ def located(text: str, package: str | None = None) -> Any:
     return getattr(import_module(module, package), name)
 
 
-TORCH = ("torch", "torchvision")  # what the light build leaves out
-FULL = "pip uninstall afltool-light, then pip install afltool (in a checkout: pip install .)"
-
-
 def install(extra: str) -> str:
     """The line that installs an extra: of the build that is here, from where it was installed."""
-    import json
     from importlib.metadata import distributions
-    from shlex import quote
     from urllib.parse import unquote, urlsplit
 
     here = [one for name in ("afltool-light", "afltool") for one in distributions(name=name)]
     text = here[0].read_text("direct_url.json") if here else None
     url = urlsplit(json.loads(text or "{}").get("url", ""))
-    source = unquote(url.path) if url.scheme == "file" else here[0].name if here else "afltool"
-    return f"pip install {quote(f'{source}[{extra}]')}"
+    name = here[0].name if here else "afltool"
+    return f"pip install '{unquote(url.path) if url.scheme == 'file' else name}[{extra}]'"
 
 
 def need_torch(what: str) -> None:

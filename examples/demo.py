@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from pathlib import Path
@@ -38,9 +39,7 @@ def main() -> int:
     # Not auto: the total's digest shall not depend on which packages are installed.
     parser.add_argument("--engine", default="onnxruntime")
     args = parser.parse_args()
-    from afltool.cli import show_progress
-
-    show_progress()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     begun = time.perf_counter()
     runs = {}
     for number, (name, scheme) in enumerate(PARTITIONS.items(), start=1):
@@ -88,8 +87,8 @@ def why_a_ridge(folder: Path) -> None:
 def draw(out: Path, folder: Path) -> list[Path]:
     """The partition and the confusion matrix of the first run."""
     return [
-        afltool.partition_picture(folder / "02-clients.h5", out / "partition.png"),
-        afltool.confusion_picture(folder / "06-metrics.json", out / "confusion.png"),
+        afltool.plot("partition", folder / "02-clients.h5", out / "partition.png"),
+        afltool.plot("confusion", folder / "06-metrics.json", out / "confusion.png"),
     ]
 
 

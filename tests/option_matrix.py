@@ -57,7 +57,7 @@ def command(*path: str) -> Any:
     """What Typer makes of a command."""
     found = command_of(app)
     for word in path:
-        found = found.commands[word]
+        found = found.get_command(None, word)
     return found
 
 
@@ -70,7 +70,7 @@ def options(*path: str) -> dict[str, Any]:
 
 def of_heads() -> dict[str, dict[str, Any]]:
     """The options of each head, by name."""
-    heads = command("head").commands
+    heads = command("head").list_commands(None)
     return {name: options("head", name) for name in heads}
 
 
@@ -155,5 +155,5 @@ def faults(option: str, value: str, plain: Outcome, did: Outcome) -> Iterator[st
 
 def is_taken(option: str, value: str, did: Outcome) -> bool:
     """Whether a value was of the option's type, even if it is refused beside others."""
-    refused = rf"--{option} (is|takes) [^;]*; found '?{value}|value for '--{option}'"
+    refused = rf"--{option} (is|should) [^;]*; found '?{value}|value for '--{option}'"
     return not (did.code == 2 and re.search(refused, did.said)) or "is used only" in did.said

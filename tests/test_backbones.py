@@ -228,7 +228,7 @@ def fake(monkeypatch):
                 return copy.deepcopy(network)
 
         monkeypatch.setitem(sys.modules, f"{families.__package__}.fake", SimpleNamespace(Fake=Fake))
-        monkeypatch.setitem(families.FAMILIES, "fake", ".fake:Fake")
+        monkeypatch.setitem(families.FAMILIES.data, "fake", ".fake:Fake")
 
     return added
 
@@ -281,7 +281,7 @@ def test_networks_run_in_evaluation_mode(fake):
 def test_unknown_names_and_sizes_come_with_what_there_is():
     with pytest.raises(UsageError, match="such as resnet18"):
         load_backbone("restnet18")
-    with pytest.raises(UsageError, match="--precision is fp32, bf16 or fp16; found 'fp8'"):
+    with pytest.raises(UsageError, match="--precision is fp32, bf16, fp16; found 'fp8'"):
         ExtractOptions(backbone="resnet18", precision="fp8")
     with pytest.raises(UsageError, match="no device 'abacus'"):
         resolve_device("abacus")

@@ -252,7 +252,7 @@ def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path, wrong, pict
     place = tmp_path / "wrong.json"
     place.write_text(json.dumps(found))
     with pytest.raises(error, match=r"wrong\.json"):
-        getattr(afltool, f"{picture}_picture")(place, tmp_path / "p.png")
+        afltool.plot(picture, place, tmp_path / "p.png")
     assert not (tmp_path / "p.png").exists()
 
 

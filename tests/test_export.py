@@ -57,7 +57,7 @@ def packed(monkeypatch):
     stub = Stub()
     monkeypatch.setitem(sys.modules, "afltool.exporting.stub", stub)
     for end in (".onnx", ".pt2"):
-        monkeypatch.setitem(exporting.FORMATS, end, (".stub", ()))
+        monkeypatch.setitem(exporting.FORMATS.data, end, (".stub", ()))
     return stub
 
 

@@ -23,11 +23,11 @@ from afltool.files.outputs import partial_path
 from afltool.options.base import (
     Holds,
     Options,
+    Reads,
     Writes,
     fields_of,
+    files_in,
     kinds_of,
-    paths_of,
-    role_of,
 )
 
 USAGE, INPUT = 2, 3
@@ -77,7 +77,8 @@ class Told:
         if self.cls is None:
             return [Path(text)]
         plain = "Path" in str(kinds_of(fields_of(self.cls)[self.name]))
-        return paths_of(self.cls, self.name, Path(text) if plain else text)
+        given = {self.name: Path(text) if plain else text}
+        return [path for _, path, _ in files_in(self.cls, given)]
 
 
 @cache
@@ -98,9 +99,9 @@ def told_of(p):
         for name, info in fields_of(cls).items():
             about = (info.description or "").partition(" (default: ")[0]
             if p.name.endswith(name) and about and (p.help or "").startswith(about):
-                inside = any(isinstance(m, Holds) for m in info.metadata)
-                if inside or role_of(info) is not None or "Path" in str(kinds_of(info)):
-                    return Told(cls, name, isinstance(role_of(info), Writes))
+                said = any(isinstance(m, (Holds, Reads, Writes)) for m in info.metadata)
+                if said or "Path" in str(kinds_of(info)):
+                    return Told(cls, name, any(isinstance(m, Writes) for m in info.metadata))
                 return None
     return (
         Told(None, p.name, p.name == "out") if "Path" in str(p.type_descriptor.annotation) else None
@@ -145,9 +146,7 @@ def test_every_output_is_declared_as_one():
     for _, reads, writes, _ in declared():
         outputs |= {name_of(p) for p, _ in writes}
         inputs |= {(name_of(p), p.help) for p, _ in reads}
-    assert outputs == {
-        "--out", "--confusion", "--rounds", "--errors", "--export", "--card", "--held-out"
-    }  # fmt: skip
+    assert outputs == {"--out", "--errors", "--export", "--card", "--held-out"}
     suspicious = [one for one in inputs if "write" in one[1].lower() or "file for" in one[1]]
     assert not suspicious
 
@@ -192,7 +191,7 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
     folder.symlink_to(copies, target_is_directory=True)
     os.link(table, copies / "hard.csv")
     for place in (copies / "stats" / ".." / "sites.csv", folder / "sites.csv", copies / "hard.csv"):
-        for option in ("-o", "--confusion", "--errors", "--rounds"):
+        for option in ("-o", "--errors"):
             done = cli("evaluate", copies / "head.h5", copies / "test.h5", "--by", f"{table}:site",
                        option, place, "--overwrite")  # fmt: skip
             assert done.exit_code == USAGE, (place, option)
@@ -279,7 +278,7 @@ def test_a_partial_file_that_is_a_link_is_not_followed(copies, cli):
 
 def test_an_equal_text_is_kept_and_another_is_refused_unless_asked(copies, cli):
     args = ["evaluate", copies / "head.h5", copies / "test.h5", "--each-round"]
-    outs = {"-o": copies / "m.json", "--confusion": copies / "c.csv", "--rounds": copies / "r.csv"}
+    outs = {"-o": copies / "m.json", "--errors": copies / "c.csv"}
     given = [part for item in outs.items() for part in item]
     assert cli(*args, *given).exit_code == 0
     assert cli(*args, *given).exit_code == 0
@@ -297,12 +296,9 @@ def test_an_equal_text_is_kept_and_another_is_refused_unless_asked(copies, cli):
 def test_outputs_to_stdout_and_to_one_path(copies, cli):
     args, both = ["evaluate", copies / "head.h5", copies / "test.h5"], copies / "both"
     assert json.loads(cli(*args, "-o", "-").stdout)["n"] == 200
-    assert cli(*args, "--confusion", "-").stdout.startswith("true,0,1,2,3\n")
-    assert cli(*args, "--rounds", "-").stdout.startswith("clients,")
-    for more in (["--json"], ["--confusion", "-"]):
-        done = cli(*args, "-o", "-", *more)
-        assert (done.exit_code, done.stdout) == (USAGE, "")
-    done = cli(*args, "-o", both, "--confusion", both, "--overwrite")
+    done = cli(*args, "-o", "-", "--json")
+    assert (done.exit_code, done.stdout) == (USAGE, "")
+    done = cli(*args, "-o", both, "--errors", both, "--overwrite")
     assert (done.exit_code, "two outputs with one path" in done.stderr) == (USAGE, True)
     assert not (Path.cwd() / "-").exists()
     assert not both.exists()
@@ -313,9 +309,7 @@ def test_no_command_replaces_a_key(copies, cli):
     for name in ("old.key", "old.pub"):
         path = copies / name
         path.write_text(name)
-        for option in ("-o", "--confusion"):
-            done = cli("evaluate", copies / "head.h5", copies / "test.h5", option, path,
-                       "--overwrite")  # fmt: skip
-            assert done.exit_code == USAGE, (path, done.stderr)
-            assert f"{path} exists and has the name of a key" in " ".join(done.stderr.split())
-            assert path.read_text() == name
+        done = cli("evaluate", copies / "head.h5", copies / "test.h5", "-o", path, "--overwrite")
+        assert done.exit_code == USAGE, (path, done.stderr)
+        assert f"{path} exists and has the name of a key" in " ".join(done.stderr.split())
+        assert path.read_text() == name

@@ -43,8 +43,8 @@ for check, *given in json.load(sys.stdin):
     try:
         getattr(testing, check)(*given)
         found.append("")
-    except AssertionError as error:
-        found.append(str(error))
+    except (Exception, SystemExit) as error:
+        found.append(f"{type(error).__name__}: {error}")
 json.dump(found, sys.stdout)
 """
 
@@ -326,13 +326,13 @@ HEADS = {
                                             (LEARNS, AGAIN)],
     "a file gives the same head": [IS_LEFT],
     "scores are finite numbers": [(SCORES, SCORES.replace("\n", " + np.inf\n", 1))],
-    "without an error, which was ZeroDivisionError": [("o, counts =", "1 / 0 or")],
+    "ZeroDivisionError": [("o, counts =", "1 / 0 or")],
 }  # fmt: skip
 WRONG = {
     "scheme": ("A scheme", "", {
         "15 rows without one": [("), names", "), names[:3]")],
         "assigned alike": [("np.arange(len", "np.random.permutation(len")],
-        "which was NameError": [("import numpy as np", "")],
+        "NameError": [("import numpy as np", "")],
     }),
     "baseline": ("A baseline", ":TrimmedMean", {
         "not depend on --threads": [
@@ -345,7 +345,7 @@ WRONG = {
         "the same rows have the same fingerprint": [
             ("digest(x.tobytes(), *names)", "str(np.random.rand())"),
         ],
-        "without an error": [('found["x"][rows]', 'found["x"][rows].astype("f4")')],
+        "TypeError": [('found["x"][rows]', 'found["x"][rows].astype("f4")')],
     }),
     "head": ("A head", "", HEADS),
 }  # fmt: skip
@@ -436,7 +436,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named_and_stops_nothing(tmp_path):
     assert "linear" in done[5].out
     assert "No such command 'toy-bites'" in done[8].err
     laws = site.checks(*(["check_head", f"{name}-heads"] for name in modules))
-    assert all("it works without an error" in law for law in laws), laws
+    assert all(laws), laws
 
 
 LIGHT = """

@@ -191,9 +191,9 @@ def test_solve_says_which_layers_are_kept_and_an_evaluation_stops_when_asked(
 
 
 def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
-    """Also as a table; of a head that is not solved its rounds so far."""
-    words, place = ("evaluate", heads[-1], road.test), tmp_path / "rounds.csv"
-    found = json.loads(command(*words, "--each-round", "--rounds", place, "--json").stdout)
+    """Of a head that is not solved its rounds so far."""
+    words = ("evaluate", heads[-1], road.test)
+    found = json.loads(command(*words, "--each-round", "--json").stdout)
     assert [one["phase"] for one in found["rounds"]] == PHASES
     told = {one["phase"]: one["top1"] for one in found["rounds"] if "top1" in one}
     for layers in range(2):
@@ -205,11 +205,6 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
     assert [one.get("kept") for one in found["rounds"]] == [False, None, False, None, True]
     plain = json.loads(command(*words, "--json").stdout)
     assert plain == {k: v for k, v in found.items() if k != "rounds"}
-    frame = pd.read_csv(place)
-    assert frame["phase"].tolist() == PHASES
-    assert frame["top1"].notna().tolist() == [True, False, True, False, True]
-    done = command(*words, "--rounds", tmp_path / "x.txt", code=2)
-    assert ".csv file" in done.stderr
     command("evaluate", heads[2], road.test, code=2)
     words = ("evaluate", heads[2], road.test, "--each-round")
     early = json.loads(command(*words, "--json").stdout)
@@ -217,4 +212,3 @@ def test_each_round_is_what_a_head_of_fewer_layers_says(road, heads, tmp_path):
     assert early["top1"] == early["rounds"][0]["top1"]
     done = command("evaluate", heads[0], road.test, "--each-round", code=2)
     assert "not solved yet" in done.stderr
-    assert "rounds (error: squared" in command("info", heads[-1], "--all").stdout

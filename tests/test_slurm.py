@@ -70,7 +70,7 @@ def test_a_site_file_gives_defaults_and_options_win(tmp_path, monkeypatch):
     ("text", "message"),
     [
         ("acount = 'a'", "'acount' is no option of a site"),
-        ("cpus = 'two'", r"cpus takes a whole number; found 'two'"),
+        ("cpus = 'two'", r"cpus should be a valid integer; found 'two'"),
         ("time = 'long'", r"--time is like 90, 01:30:00 or 2-12:00, and above 0; found 'long'"),
         ("[solve]\nmemory = 'lots'", r"--memory is like 4000M or 4G, and above 0; found 'lots'"),
         ("[slove]\nmemory = '4G'", r"\[slove\] is not a stage"),

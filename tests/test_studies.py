@@ -309,7 +309,7 @@ HOWS = [], ["--slurm"], ["--slurm", "--dry-run"]
         ('head = ["linear", "nowhere.h5"]', 3, "nowhere.h5"),
         ('head = "safle"\nbuckets = [4, 1]', 2, "--buckets is 2 to 256; found 1"),
         ('head = "linear"\nclients = 2\n[[x]]\npartition = "nowhere.h5"', 2, "--clients is for"),
-        ('baseline = "fedavg"\nlr = "auto"', 2, "--lr takes a number; found 'auto'"),
+        ('baseline = "fedavg"\nlr = "auto"', 2, "--lr should be a valid number; found 'auto'"),
         ('test-features = "nowhere.h5"', 3, "nowhere.h5"),
         ('baseline = "fedavg"\ntest-features = "broken.h5"', 3, "broken.h5 is not an afltool file"),
         (f'{IMAGES}data = ["digits", "imagefolder:no"]\nbackbone = "resnet18"', 3, "no"),

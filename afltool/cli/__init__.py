@@ -39,10 +39,3 @@ def use_given_cores() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # nobody has any; it looks
     if cores := os.environ.get("SLURM_CPUS_PER_TASK"):
         os.environ.setdefault("OMP_NUM_THREADS", cores)
-
-
-def show_progress() -> None:
-    """For scripts: messages and progress on stderr, and clean stops, as in the command."""
-    from ._console import set_up
-
-    set_up(quiet=False, verbose=False)

@@ -9,8 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import typer
@@ -22,23 +20,19 @@ from ..system import STOPS, leave, repeat_lost_interrupts
 from ..values.text import shown, shown_json, shown_lines
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
+PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
 
 
 def secure() -> None:
-    """Make the three streams usable, before any file is opened.
+    """Make the three streams usable, before any file is opened and gets the number of a closed one.
 
-    A closed one becomes /dev/null; otherwise the next file would get its number. Characters that a
-    stream's encoding lacks are printed as escapes; bytes on stdin that are not UTF-8 are kept,
-    because names of files can have them.
+    Characters that a stream's encoding lacks are printed as escapes; bytes on stdin that are not
+    UTF-8 are kept, because names of files can have them.
     """
-    for name, mode, errors in (
-        ("stdin", "r", "surrogateescape"),
-        ("stdout", "w", "backslashreplace"),
-        ("stderr", "w", "backslashreplace"),
-    ):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # Open for as long as the process lives.
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for good
+        errors = "surrogateescape" if mode == "r" else "backslashreplace"
         getattr(sys, name).reconfigure(errors=errors)
 
 
@@ -49,9 +43,10 @@ def settle(code: int) -> int:
             stream.flush()
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or it fails once more
-            if not code and not isinstance(error, BrokenPipeError):
+            broken = isinstance(error, BrokenPipeError)
+            if not code and not broken:
                 tell(f"error: cannot write the output: {error.strerror or error}")
-            code = code or (BROKEN_PIPE if isinstance(error, BrokenPipeError) else 3)
+            code = code or (BROKEN_PIPE if broken else 3)
     return code
 
 
@@ -77,30 +72,16 @@ def tell(text: object) -> None:
         print(shown(text), file=sys.stderr, flush=True)
 
 
-PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
-
-
 def set_up(quiet: bool, verbose: bool) -> None:
     """Send messages and progress to stderr; let signals ask for a clean stop."""
-    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
-    handler = logging.StreamHandler(sys.stderr)
+    handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("afltool")
     handler.setFormatter(_Plain())
-    logger = logging.getLogger("afltool")
     logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(level)
+    logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     if not quiet:
         progress.set_reporter(_Bar if sys.stderr.isatty() else _Lines)
     for number in STOPS:
-        signal.signal(number, _ask_to_stop)
-
-
-def is_quiet() -> bool:
-    """Whether the user wants nothing but results and errors."""
-    return not logging.getLogger("afltool").isEnabledFor(logging.INFO)
-
-
-def _ask_to_stop(number: int, frame: object) -> None:
-    progress.request_stop(signal.Signals(number).name)
+        signal.signal(number, lambda number, _: progress.request_stop(signal.Signals(number).name))
 
 
 class _Plain(logging.Formatter):
@@ -117,7 +98,6 @@ def command() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             repeat_lost_interrupts()
         progress.stop_point()  # a signal may have come while modules were loaded
-        postpone("numpy.f2py", "numpy.testing")
         yield
     except AflError as error:
         _stop(f"{error}", error.exit_code)
@@ -144,27 +124,6 @@ def _stop(message: str, code: int) -> None:
         progress.event("error", text=message, exit_code=code)
     tell(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
-
-
-class _Postponed(ModuleType):
-    """Stands for a module until something in it is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
-
-
-def postpone(*names: str) -> None:
-    """Load these parts of packages when something in them is used.
-
-    SciPy's arrays import all of NumPy; what compiles Fortran and what tests take half of the time.
-    """
-    for name in names:
-        package, _, part = name.rpartition(".")
-        if name not in sys.modules:
-            sys.modules[name] = _Postponed(name)
-            setattr(import_module(package), part, sys.modules[name])
 
 
 class _Lines:

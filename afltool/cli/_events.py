@@ -1,7 +1,6 @@
-"""`--events`: what happens while a command works, a line of JSON for each event.
+"""`--events`: what happens while a command works, a line of JSON for each event (docs/format.md).
 
-docs/format.md has the fields. A line is appended by one write, so several processes may share a
-file.
+A line is appended by one write, so several processes may share a file.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
 from io import RawIOBase
 from pathlib import Path
 
@@ -32,44 +30,35 @@ START = b'{"event": '  # of every line
 def writing(place: Path, command: str) -> Iterator[None]:
     """In this block the events of ``command`` go to a file, or to stderr.
 
-    Raises:
-        InputError: the file cannot be written.
-        OutputExistsError: it is there and holds no events.
+    `InputError` for a file that cannot be written, `OutputExistsError` for one without events.
     """
-    begun, warnings = time.monotonic(), _Warnings(logging.WARNING)
-    with ExitStack() as stack:
-        file = None if place == STDERR else stack.enter_context(_opened(place))
+
+    def write(one: progress.Event) -> None:
+        if one.get("kind") in KINDS:  # with its digest
+            with suppress(AflError, OSError):
+                one = {**one, "digest": read_header(one["path"], one["kind"])["digest"]}
+        text = json_text(one, default=str)
+        if file is None:
+            tell(text)
+            return
+        with writer_errors(place):
+            file.write(f"{text}\n".encode())
+
+    begun, warnings = time.monotonic(), logging.Handler(logging.WARNING)
+    warnings.emit = lambda record: progress.event(  # type: ignore[method-assign]
+        record.levelname.lower(), text=record.getMessage()
+    )
+    with nullcontext() if place == STDERR else _opened(place) as file, progress.listening(write):
         progress.log.addHandler(warnings)
-        stack.callback(progress.log.removeHandler, warnings)
-        stack.enter_context(progress.listening(partial(_write, place, file)))
         progress.event("begin", schema=SCHEMA, command=command, version=__version__)
         try:
             yield
         finally:
+            progress.log.removeHandler(warnings)
             error, seconds = sys.exc_info()[1], round(time.monotonic() - begun, 3)
             code = 0 if error is None else getattr(error, "exit_code", 1)
             with suppress(InputError):  # a full disk has stopped the work already
                 progress.event("end", exit_code=code, seconds=seconds)
-
-
-class _Warnings(logging.Handler):
-    """Warnings and errors that a person is told are events, too."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        progress.event(record.levelname.lower(), text=record.getMessage())
-
-
-def _write(place: Path, file: RawIOBase | None, one: progress.Event) -> None:
-    """Write an event, with the digest in its file, where that has one."""
-    if one.get("kind") in KINDS:
-        with suppress(AflError, OSError):
-            one = {**one, "digest": read_header(one["path"], one["kind"])["digest"]}
-    text = json_text(one, default=str)
-    if file is None:
-        tell(text)
-        return
-    with writer_errors(place):
-        file.write(f"{text}\n".encode())
 
 
 def _opened(place: Path) -> RawIOBase:

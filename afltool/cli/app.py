@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import typer.core
@@ -24,10 +24,9 @@ from ..plugins import COMMANDS, behind, doors, left_out
 from ..values.text import shown
 from . import _console
 from ._console import say
-from .commands import Command, resolve
+from .commands import HELP, Command, resolve
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
-HELP = {"help_option_names": ["-h", "--help"]}
 PANELS = ("Start here", "Stages", "Studies", "Federation", "Files")  # of the help, in order
 #: The commands of the main part by panel: name, what it does, the class of its options.
 _TABLE: dict[str, list[tuple[str, str, str]]] = {
@@ -107,6 +106,12 @@ RENAMED: dict[str, str] = {
     "--space": "gone: aggregate refuses statistics of other features or classes",
     "local-stats --by": "gone: evaluate --counts --by counts rows by group",
     "import --features": "renamed: --feature-columns",
+    **dict.fromkeys(
+        ("evaluate --confusion", "evaluate --rounds"), "gone: evaluate -o has it as JSON"
+    ),
+    "info --all": "gone: info --json",
+    "verify --keep-going": "gone: call verify for each file",
+    "--number": "gone: counts are of one head",
     "evaluate --train": "gone: call evaluate for each file; run has --train-accuracy",
     "evaluate --earlier": "gone: call evaluate for each head; run evaluates each round itself",
     "evaluate --beside": "gone: call evaluate --counts for each head",
@@ -117,7 +122,6 @@ RENAMED: dict[str, str] = {
     "predict --on-error": "gone: an image that cannot be used ends it; leave the image out",
     "solve --ridge-path": "renamed: --ridge LO:HI:COUNT",
     "study --check": "gone: solve a total of a cell again, afltool solve",
-    "verify --keep-going": "gone: it stops at the first damaged file; verify the others apart",
     "study --most": "gone: a study has up to 10,000 cells",
     "study --prepare": "gone: afltool extract puts features into the store",
     "study --print": "gone: afltool report has the command of each cell; --jobs runs several",
@@ -135,28 +139,21 @@ RENAMED: dict[str, str] = {
     "--path-column": "gone: call the column of paths path",
     "--plain": "gone: extract --engine torch is the nearest",
     "--single-round": "gone: head random-features solves in one round",
-    "--lbfgs": "gone: the softmax head goes on by momentum",
-    "--no-momentum": "gone: the softmax head goes on by momentum",
+    **dict.fromkeys(("--lbfgs", "--no-momentum"), "gone: the softmax head goes on by momentum"),
     "--summary": "gone: --events - has exit code and seconds",
 }
 
 
 @cache
-def added(word: str = "") -> dict[str, Command]:
-    """The commands of other parts and packages by name; what cannot be loaded is left out.
-
-    ``word``: the part of this name comes first, and what comes after the one that has this command
-    is not loaded.
-    """
+def added() -> dict[str, Command]:
+    """The commands of other parts and packages by name; what cannot be loaded is left out."""
     found: dict[str, Command] = {}
-    for name in sorted(doors(COMMANDS), key=lambda name: name != word):
+    for name in doors(COMMANDS):
         with left_out(name):
             theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
             if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
                 raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
             found = {**theirs, **found}
-        if word in found:
-            break
     return found
 
 
@@ -167,15 +164,6 @@ class Group(typer.core.TyperGroup):
     """
 
     known: Callable[[str], Mapping[str, Command]]
-
-    @property  # type: ignore[override]  # an attribute of Typer's
-    def commands(self) -> dict[str, Any]:
-        """Every command by name, built."""
-        return {name: built(one, name, []) for name, one in self.known("").items()}
-
-    @commands.setter
-    def commands(self, known: Any) -> None:
-        """What Typer knows of: nothing."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self.known("")]
@@ -215,7 +203,7 @@ def built(command: Command, name: str, words: Sequence[str]) -> Any:
 
 
 def _known(word: str) -> dict[str, Command]:
-    every = OWN if word in OWN else {**OWN, **added(word), **OWN}
+    every = OWN if word in OWN else {**OWN, **added(), **OWN}
     return {name: one for name, one in every.items() if " " not in name}
 
 
@@ -238,22 +226,13 @@ def _usage_errors() -> Iterator[None]:
     except _UsageError as error:
         reported: Any = error  # its class is typer's own, with a message
         if type(error).__name__ != "NoArgsIsHelpError":  # that is the help itself
-            known = _instead(reported)
-            reported.message = known or shown(reported.message)
-            reported.possibilities = [] if known else getattr(error, "possibilities", None)
+            unknown = re.search("No such (?:command|option):? '?([\\w-]+)", reported.message)
+            path = reported.ctx.command_path.split() if reported.ctx else []
+            words = [*path, unknown[1]] if unknown else []
+            instead = (RENAMED.get(" ".join(words[-n:])) for n in (3, 2, 1))
+            reported.message = next(filter(None, instead), None) or shown(reported.message)
+            reported.possibilities = None
         raise
-
-
-def _instead(error: Any) -> str | None:
-    """What stands in the place of an unknown name, `RENAMED`; None where nothing does."""
-    unknown = re.search("No such (?:command|option):? '?([\\w-]+)", error.message)
-    if unknown is None:
-        return None
-    names, context = [unknown[1]], error.ctx
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name)
-        context = context.parent
-    return RENAMED.get(" ".join(names)) or RENAMED.get(unknown[1])
 
 
 app = typer.Typer(
@@ -286,20 +265,16 @@ together, 5 numerical failure or failed cells of a study, 75 interrupted but res
 @app.callback(help=_HELP)
 def afltool(
     context: typer.Context,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="only errors and results")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="say more")] = False,
-    events: Annotated[
-        Path | None,
-        typer.Option("--events", help="append what happens to a file, as JSON; - is stderr"),
-    ] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
-    ] = False,
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="only errors and results"),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="say more"),
+    events: Path = typer.Option(None, help="append what happens to a file, as JSON; - is stderr"),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="print the version"
+    ),
 ) -> None:
     _console.set_up(quiet, verbose)
     if events is not None:
         from ._events import writing
 
-        lines = writing(events, str(context.invoked_subcommand))
         with _console.command():
-            context.with_resource(lines)
+            context.with_resource(writing(events, str(context.invoked_subcommand)))

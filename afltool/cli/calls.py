@@ -33,8 +33,8 @@ def extract(o: ExtractNodes) -> None:
 
 
 def evaluate(o: EvaluateOrCount) -> None:
-    """Print the figures of a head, and write them where they are wanted; or write counts."""
-    from ..files.tables import check_table, write_confusion, write_json, write_records
+    """Print the figures of a head, or write them; or write counts."""
+    from ..files.tables import write_json
     from ..rendering.tables import print_metrics
     from ..stages.evaluate import evaluate as stage
 
@@ -43,19 +43,12 @@ def evaluate(o: EvaluateOrCount) -> None:
 
         show(counts(o.to(Counts)))
         return
-    if o.rounds is not None:
-        check_table(o.rounds)
-    each_round = o.each_round or o.rounds is not None
-    report = stage(o.to(Evaluate, each_round=each_round))
-    if o.rounds is not None:
-        write_records(report["rounds"], o.rounds, o.overwrite)
+    report = stage(o.to(Evaluate))
     if o.out is not None:
         write_json(report, o.out, o.overwrite)
-    if o.confusion is not None:
-        write_confusion(report, o.confusion, o.overwrite)
     if o.as_json:
         print_json(report)
-    elif STDOUT not in (o.out, o.confusion, o.rounds):
+    elif o.out != STDOUT:
         print_metrics(report)
 
 
@@ -71,10 +64,9 @@ def predict(o: Predict) -> None:
 def info(o: Info) -> None:
     """Print what is in a file."""
     from ..rendering.info import print_brief
-    from ..rendering.tables import print_facts
     from ..stages.inspect import info as look
 
-    _show_found(look(o.file), o, o.file, print_facts if o.all else print_brief)
+    _show_found(look(o.file), o, o.file, print_brief)
 
 
 def status(o: StatusOf) -> None:
@@ -93,19 +85,13 @@ def _show_found(
     if o.field is None:
         print_json(facts) if o.as_json else print_it(facts)
         return
-    value = _field(facts, o.field, source)
-    say(value) if isinstance(value, str) else print_json(value, indent=None)
-
-
-def _field(facts: dict[str, Any], name: str, source: Path) -> Any:
-    """One entry of what a command found of ``source``; dots lead into nested ones."""
     value: Any = facts
-    for part in name.split("."):
+    for part in o.field.split("."):
         if not isinstance(value, dict) or part not in value:
             have = ", ".join(value) if isinstance(value, dict) else "no names"
-            raise UsageError(f"{source} has no field {name!r}: there are {have}")
+            raise UsageError(f"{source} has no field {o.field!r}: there are {have}")
         value = value[part]
-    return value
+    say(value) if isinstance(value, str) else print_json(value, indent=None)
 
 
 def verify(o: Verify) -> None:
@@ -116,7 +102,8 @@ def verify(o: Verify) -> None:
     results = verify_all(expand(o.files), o.threads)
     if o.as_json:
         print_json(results)
-    for one in () if o.as_json else results:
+        return
+    for one in results:
         say(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
 
 
@@ -129,22 +116,10 @@ def diff(o: Diff) -> None:
         print_json(found)
         return
     for one in found["differences"]:
-        say(f"{one['what']}: {_apart(one)}")
+        facts = (f"{name} {str(value)[:LONGEST]}" for name, value in one.items() if name != "what")
+        say(f"{one['what']}: {', '.join(facts)}")
     if not found["differences"]:
         say("no difference, but perhaps in who made them, and when")
-
-
-def _apart(one: dict[str, Any]) -> str:
-    """What is said of a difference."""
-    if "differ" not in one:
-        return f"{_short(one['first'])} in the first file, {_short(one['second'])} in the second"
-    most = "" if one["largest"] is None else f", by at most {one['largest']:.6g}"
-    return f"{one['differ']:,} of {one['entries']:,} entries differ{most}"
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def store(o: Store) -> None:
@@ -158,7 +133,5 @@ def store(o: Store) -> None:
         return
     for one in sorted(found["files"], key=lambda one: -one["bytes"]):
         say(f"{byte_text(one['bytes']):>9}  {one['days']:7.1f} days  {one['path']}")
-    size = sum(one["bytes"] for one in found["removed"])
-    if o.prune is not None:
-        tell(f"removed: {len(found['removed'])} files, {byte_text(size)}")
-    tell(f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}")
+    removed = f"; removed {len(found['removed'])} files" if o.prune is not None else ""
+    tell(f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}{removed}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,12 +25,14 @@ from typer.models import ArgumentInfo, CommandInfo
 from ..errors import InputError, UsageError
 from ..inputs import lines_of
 from ..options import base
-from ..options.base import STREAM, fields_of, flag, kinds_of, said_of
-from ..options.common import files_in, refuse_files
+from ..options.base import STREAM, fields_of, files_in, flag, kinds_of, said_of
+from ..options.common import refuse_files
 from ..plugins import located
+from ..progress import log
 from ._console import command as errors_as_exit
-from ._console import is_quiet, print_json, say, say_lines
+from ._console import print_json, say, say_lines
 
+HELP = {"help_option_names": ["-h", "--help"]}
 WITHIN = "__"  # between a dictionary's name and an option's, in a parameter's name in Python
 FEW = 10  # options that -h shows if nothing is said of it
 Call = Callable[..., Any]
@@ -45,28 +48,18 @@ class Parameter:
     kind: Any  # what Typer makes of a word; None stands for "not given", where it need not be
     described: Any  # Typer's argument or option
 
-    @property
-    def in_python(self) -> inspect.Parameter:
-        default = None if type(None) in get_args(self.kind) else inspect.Parameter.empty
-        hint, kind = Annotated[self.kind, self.described], inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(self.name, kind, default=default, annotation=hint)
-
 
 @dataclass(frozen=True)
 class Command:
     """A command; what is a text, MODULE:NAME, is below `afltool`.
 
-    Attributes:
-        about: one line, for the list of all commands.
-        panel: its heading there.
-        options: the class whose fields are its parameters. The class's `Options.PRINTS` takes such
-            an object and prints. Otherwise ``stage``, or its `Options.STAGE`, takes it, and what
-            that returns, a path or several, is shown. The function of a `Flat` field gets (words,
-            names that are taken, ``given``) and gives `Parameter`s.
-        inside: instead of these, for a group: its commands by name, of the word behind its own; of
-            a word that is none of them, or empty, all.
-        says: its help, if that is not the text of the class.
-        given: fields that its name decides.
+    ``about``: one line, for the list of all commands; ``panel``: its heading there. ``options``:
+    the class whose fields are its parameters. Its `Options.PRINTS` takes such an object and prints;
+    otherwise what ``stage``, or its `Options.STAGE`, returns, a path or several, is shown. The
+    function of a `Flat` field gets (words, names that are taken, ``given``) and gives `Parameter`s.
+    ``inside``, for a group: its commands by name, of the word behind its own; of a word that is
+    none of them, or empty, all. ``says``: its help, if that is not the text of the class;
+    ``given``: fields that its name decides.
     """
 
     about: str
@@ -84,18 +77,20 @@ class Command:
         taken = {p.name for p in every}
         for within, info in fields_of(cls).items():
             if (flat := said_of(info, base.Flat)) is not None:
-                found = resolve(flat.of)(words, taken, self.given)
+                found = resolve(flat)(words, taken, self.given)
                 taken |= {p.name for p in found}
                 every += [replace(p, name=f"{within}{WITHIN}{p.name}") for p in found]
-        call, says = self._call(cls, every), self.says or cls.__doc__
-        return typer_command(name, says, call, every, cls.COMMON)
 
-    def _call(self, cls: Any, every: Sequence[Parameter]) -> Call:
         def call(**values: Any) -> None:
-            found = given(piped(cls, values))
+            found = {k: v for k, v in piped(cls, values).items() if v not in (None, [])}
+            nested: dict[str, Any] = {}
+            for key, value in found.items():
+                within, _, own = key.rpartition(WITHIN)
+                inner = nested.setdefault(within, {}) if within else nested
+                inner[own] = tuple(value) if isinstance(value, list) else value
             named = (files_in(p.cls, {p.own: found[p.name]}) for p in every if p.name in found)
             refuse_files(one for files in named for one in files)
-            o = cls(**self.given, **_nested(found))
+            o = cls(**self.given, **nested)
             if cls.PRINTS:
                 resolve(cls.PRINTS)(o)
                 return
@@ -104,7 +99,7 @@ class Command:
                 resolve(cls.TELLS)(made)
             show(made)
 
-        return call
+        return typer_command(name, self.says or cls.__doc__, call, every, cls.COMMON)
 
 
 def first_line(text: str | None) -> str:
@@ -117,44 +112,26 @@ def resolve(what: Any) -> Any:
     return located(f"...{what}", __name__) if isinstance(what, str) else what
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that were given; None and no value of several stand for "not given"."""
-    found = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return {k: v for k, v in found.items() if v is not None and v != ()}
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, those within a dictionary in it."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        within, _, own = name.rpartition(WITHIN)
-        (found.setdefault(within, {}) if within else found)[own] = value
-    return found
-
-
-def piped(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values; '-' in one of the inputs is what the command before has printed, a path a line.
 
-    Raises `UsageError` where two inputs are '-', `InputError` where no path comes, or several come
-    for a single file.
+    `UsageError` where two inputs are '-'; `InputError` where no path comes, or several for one.
     """
-    roles = {name: said_of(info, base.Reads) for name, info in fields_of(cls).items()}
-    names = [name for name, role in roles.items() if role and role.kind != base.LINES]
-    each = {n: values[n] if isinstance(values.get(n), list) else [values.get(n)] for n in names}
-    asked = [name for name, paths in each.items() for p in paths if str(p) == STREAM]
+    roles = ((name, said_of(info, base.Reads)) for name, info in fields_of(cls).items())
+    given = ((name, values.get(name)) for name, role in roles if role not in (None, base.LINES))
+    each = [(name, one) for name, v in given for one in (v if isinstance(v, list) else [v])]
+    asked = [name for name, one in each if str(one) == STREAM]
     if not asked:
-        return {**values}
+        return values
     if len(asked) > 1:
         raise UsageError("- is what the command before has printed: give it once")
-    [name], found = asked, list(lines_of(sys.stdin))
-    if not found:
-        raise InputError(f"stdin: expected a path for {name}, found none: see what was said before")
-    if isinstance(values[name], list):
-        every = [found if str(p) == STREAM else [p] for p in values[name]]
-        return {**values, name: [Path(p) for paths in every for p in paths]}
-    if len(found) > 1:
-        raise InputError(f"stdin: expected one path for {name}, found {len(found)}")
-    return {**values, name: type(values[name])(found[0])}
+    [name], found = asked, [Path(line) for line in lines_of(sys.stdin)]
+    several = isinstance(values[name], list)
+    if not found or (len(found) > 1 and not several):
+        wanted = "one path" if found else "a path"
+        raise InputError(f"stdin: expected {wanted} for {name}, found {len(found) or 'none'}")
+    every = [found if str(p) == STREAM else [p] for p in values[name]] if several else []
+    return {**values, name: [p for paths in every for p in paths] if several else found[0]}
 
 
 # ---------------------------------------------------------------- Typer's parameters
@@ -178,15 +155,17 @@ def typer_command(
         shown, own = common or p.cls.COMMON, p.name.rpartition(WITHIN)[2]
         p.described.hidden = not left or (bool(shown) and own not in shown)
         left -= not p.described.hidden
-    more = sum(p.described.hidden for p in options)
-    says = f"show every option: {more} more" if more else "show every option"
+    says = f"show every option: {sum(p.described.hidden for p in options)} more"
     shows = typer.Option("--help-all", is_eager=True, callback=show_every_option, help=says)
-    whole = [*every, Parameter("help_all", None, "", bool | None, shows)]
-    made: Any = command  # to mypy a function has no such attribute; Typer reads it
-    made.__signature__ = inspect.Signature([p.in_python for p in whole])
-    made.__annotations__ = {p.name: p.in_python.annotation for p in whole}
-    how = {"help_option_names": ["-h", "--help"]}
-    info = CommandInfo(name, cls=TyperCommand, callback=made, help=about, context_settings=how)
+    whole, named = [*every, Parameter("help_all", None, "", bool | None, shows)], inspect.Parameter
+    hints = {p.name: Annotated[p.kind, p.described] for p in whole}
+    none = {p.name: None if type(None) in get_args(p.kind) else named.empty for p in whole}
+    made: Any = command  # to mypy a function has no such attributes; Typer reads them
+    made.__annotations__ = hints
+    made.__signature__ = inspect.Signature(
+        [named(n, named.KEYWORD_ONLY, default=none[n], annotation=hints[n]) for n in hints]
+    )
+    info = CommandInfo(name, cls=TyperCommand, callback=made, help=about, context_settings=HELP)
     found = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     assert isinstance(found, TyperCommand)
     return found
@@ -211,6 +190,8 @@ def parameters(
 ) -> list[Parameter]:
     """A parameter for each field of a class, its own before those of its bases.
 
+    A value with a grammar, or of several types, is text.
+
     ``rename``: other names, where two classes have a field of one name; ``required``: a field
     without a default has to be given; ``defaults``: what the help says of others here.
     """
@@ -218,8 +199,13 @@ def parameters(
     names = dict.fromkeys(n for one in cls.__mro__ for n in vars(one).get("__annotations__", ()))
     for own in (name for name in names if name in every and name not in skip):
         info, name = every[own], (rename or {}).get(own, own)
-        if (kind := shell_type(info)) is None:
+        if said_of(info, base.Flat):
             continue
+        kinds = kinds_of(info)
+        plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
+        kind: Any = kinds[0] if plain and said_of(info, WrapValidator) is None else str
+        if get_origin(kinds[0]) is tuple:
+            kind = list[get_args(kinds[0])[0]]  # type: ignore[misc]  # for Typer alone
         if own in first:
             metavar = name.upper() + "..." * (get_origin(kind) is list)
             described: Any = typer.Argument(help=info.description, metavar=metavar)
@@ -229,21 +215,6 @@ def parameters(
         kind = kind if required and info.is_required() else kind | None
         found.append(Parameter(name, cls, own, kind, described))
     return found
-
-
-def shell_type(info: Any) -> Any:
-    """What Typer makes of a word; a value with a grammar, or of several types, is text.
-
-    None of a dictionary: the shell has no word for it.
-    """
-    kinds = kinds_of(info)
-    if dict in [get_origin(kind) or kind for kind in kinds]:
-        return None
-    if get_origin(kinds[0]) is tuple:
-        inner = get_args(kinds[0])[0]
-        return list[inner]  # type: ignore[valid-type]  # for Typer alone
-    plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
-    return kinds[0] if plain and said_of(info, WrapValidator) is None else str
 
 
 # ---------------------------------------------------------------- results
@@ -275,6 +246,6 @@ def show_folder(
     if as_json:
         print_json({"path": str(folder), **facts})
         return
-    if not is_quiet():
+    if log.isEnabledFor(logging.INFO):
         print_summary(facts)
     say(folder)

@@ -11,19 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 from ..heads import HEADS, OPTIONS, options_class
-from ..options import look
-from ..options.base import fields_of, flag
+from ..options.base import fields_of
+from ..options.look import KINDS, Picture
 from ..options.statistics import NewHead
 from .app import added
 from .commands import Command, Parameter, first_line, parameters
 
-#: Pictures: the class of their options.
-PICTURES = {
-    "partition": look.PartitionPicture,
-    "confusion": look.ConfusionPicture,
-    "reliability": look.ReliabilityPicture,
-    "rounds": look.RoundsPicture,
-}
 Words = Sequence[str]
 Taken = Collection[str]
 Given = Mapping[str, Any]
@@ -41,64 +34,47 @@ def head_commands(word: str) -> dict[str, Command]:
 def plot_commands(word: str) -> dict[str, Command]:
     """Those of `plot`, one for each picture."""
     every = {
-        name: Command(first_line(cls.__doc__), "Pictures", cls) for name, cls in PICTURES.items()
+        name: Command(says, "Pictures", Picture, says=f"Draw {says}.", given={"kind": name})
+        for name, says in KINDS.items()
     }
     if word not in every:
         every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
     return every
 
 
-def of_named(_: Words, taken: Taken, given: Given) -> list[Parameter]:
-    """The options of the head that the command's name says."""
-    return parameters(options_class(given["name"]))
-
-
 def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
-    """The options of the head that the words name; of a file those of any head."""
+    """The options of the head that the command's name or the words say; of a file of any head."""
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
-    named = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
-    if named not in HEADS.data and named not in OPTIONS:
-        return of_heads(words, taken)
-    return parameters(options_class(named))
+    said = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
+    name = given.get("name", said)
+    known = name in HEADS.data or name in OPTIONS
+    return parameters(options_class(name)) if known else of_heads()
 
 
 def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """All options that any head lets `solve` change."""
-    return of_heads(words, taken, solving=True)
+    return of_heads(solving=True)
 
 
-def of_heads(words: Words, taken: Taken, solving: bool = False) -> list[Parameter]:
-    """One parameter for each option that some head has.
-
-    Plug-ins are looked at for words that no other option explains.
-    """
+def of_heads(solving: bool = False) -> list[Parameter]:
+    """One parameter for each option that some head has."""
     found: dict[str, Parameter] = {}
-    flags = {word.partition("=")[0] for word in words if word.startswith("-")} - {"-o"}
-    for names in (HEADS.data, OPTIONS):
-        for cls in map(options_class, names):
-            skip = fields_of(cls).keys() - cls.changeable() if solving else ()
-            said = dict.fromkeys(fields_of(cls), "default: by the head")
-            for p in parameters(cls, skip=skip, defaults=said):
-                found.setdefault(p.name, p)
-        if flags <= {*map(flag, found), *map(flag, taken)}:
-            break
+    for cls in map(options_class, OPTIONS):
+        skip = fields_of(cls).keys() - cls.changeable() if solving else ()
+        said = dict.fromkeys(fields_of(cls), "default: by the head")
+        for p in parameters(cls, skip=skip, defaults=said):
+            found.setdefault(p.name, p)
     return list(found.values())
-
-
-# ---------------------------------------------------------------- all of a run
 
 
 def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[Parameter]:
     """Every option of a run, and those of the head that the words name."""
     from ..runs.config import DEFAULTS, OMITTED, PARTS
 
-    found = {
-        p.name: p
-        for part, (cls, names) in PARTS.items()
-        for p in parameters(
-            cls, skip=OMITTED.get(part, ()), rename=names, required=False, defaults=DEFAULTS
-        )
-    }
+    found = dict[str, Parameter]()
+    for part, (cls, names) in PARTS.items():
+        how: dict[str, Any] = {"skip": OMITTED.get(part, ()), "rename": names}
+        found |= {p.name: p for p in parameters(cls, **how, required=False, defaults=DEFAULTS)}
     theirs = {p.name: p for p in of(words, {*found, *taken}, given) if p.name != "seed"}
     return [p for p in {**found, **theirs, **found}.values() if p.name not in taken]
 
@@ -113,7 +89,7 @@ def of_jobs(words: Words, taken: Taken, given: Given) -> list[Parameter]:
 
 def of_cells(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """Those of the cells of a study, which may have any heads."""
-    return of_run(words, taken, given, lambda words, taken, _: of_heads(words, taken))
+    return of_run(words, taken, given, lambda *_: of_heads())
 
 
 def of_site(words: Words, taken: Taken, given: Given) -> list[Parameter]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ..errors import InputError
-from ..options.base import Flat, Options, Reads, Writes
+from ..options.base import FileIn, Flat, Options, Writes, option
 from ..options.common import Output, Printed, Tracked
 from ._console import print_json, say, say_lines, tell
 from .commands import show_folder, tracking
@@ -19,14 +19,13 @@ from .commands import show_folder, tracking
 FEW = {"out", "data", "backbone", "train_features", "test_features", "alpha", "clients", "head"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Configured(Printed):
     """Of every command that takes the options of a run, in a file and on the command line."""
 
-    _config = "TOML with options of a run; options given here win"
-    config: Annotated[Path | None, Reads()] = Field(
-        default=None, kw_only=False, description=_config
-    )
+    config: FileIn = option(None, "TOML with options of a run; options given here win")
+    _: KW_ONLY
+    out: Annotated[Path, Writes()] = Field(description="run folder, which every node can write")
     options: Annotated[dict[str, Any], Flat("cli.flat:of_run")] = Field(default_factory=dict)
 
     def run(self) -> Any:
@@ -37,20 +36,16 @@ class Configured(Printed):
         return RunConfig(**{**written, **self.options})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run(Configured, Output, Tracked):
     """Carry out every stage on this machine; keep finished and valid files."""
 
     PRINTS: ClassVar = "cli.runs:run"
     COMMON: ClassVar = frozenset(FEW | {"ridge", "y"})
 
-    out: Annotated[Path, Writes()] = Field(kw_only=True, description="run folder")
-    _step = "only make this file, such as 04-total, of what is there"
-    step: str | None = Field(default=None, kw_only=True, description=_step)
-    _part = "with --step: part I/N of it, I from 0"
-    part: str | None = Field(default=None, kw_only=True, description=_part)
-    _join = "with --step: put so many parts of it together"
-    join: int | None = Field(default=None, ge=1, kw_only=True, description=_join)
+    step: str | None = option(None, "only make this file, such as 04-total, of what is there")
+    part: str | None = option(None, "with --step: part I/N of it, I from 0")
+    join: int | None = option(None, "with --step: put so many parts of it together", ge=1)
 
     def check(self) -> None:
         self.needs("part", "step")
@@ -81,17 +76,13 @@ def run(o: Run) -> None:
 class JobsHow(Options):
     """How job scripts are written and started; ``settings``: of the cluster."""
 
-    _dry_run = "print the scripts and the jobs, and write nothing"
-    dry_run: bool = Field(default=False, description=_dry_run)
-    submit: bool = Field(default=False, description="also submit the jobs")
-    _next = "print what submit.sh asks for: its lines for what is missing now"
-    next_: bool = Field(default=False, description=_next)
-    _site = "TOML of the site's defaults ($AFLTOOL_SITE)"
-    site: Annotated[Path | None, Reads()] = Field(default=None, description=_site)
+    dry_run: bool = option(False, "print the scripts and the jobs, and write nothing")
+    submit: bool = option(False, "also submit the jobs")
+    next_: bool = option(False, "print submit.sh's lines for what is missing now")
+    site: FileIn = option(None, "TOML of the site's defaults ($AFLTOOL_SITE)")
     settings: Annotated[dict[str, Any], Flat("cli.flat:of_site")] = Field(default_factory=dict)
 
     def check(self) -> None:
-        super().check()
         self.excludes("dry_run", "submit")
         if self.submit:
             from ..runs.slurm.jobs import check_submitting
@@ -99,7 +90,7 @@ class JobsHow(Options):
             check_submitting()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Slurm(Configured, JobsHow):
     """Write the job scripts of a run into RUN/slurm; --submit also starts them."""
 
@@ -108,19 +99,7 @@ class Slurm(Configured, JobsHow):
         (FEW | {"ridge", "dry_run", "submit", "site"}) - {"train_features", "test_features"}
     )
 
-    _out = "run folder, which every node can read and write"
-    out: Annotated[Path, Writes()] = Field(kw_only=True, description=_out)
-    options: Annotated[dict[str, Any], Flat("cli.flat:of_jobs")] = Field(
-        default_factory=dict, kw_only=True
-    )
-
-    def check(self) -> None:
-        super().check()
-        if (file := self.options.get("partition")) and not Path(file).exists():
-            raise InputError(
-                f"--partition is a file with clients, and there is none at {file}; the partition "
-                "of the cluster is --partition-name"
-            )
+    options: Annotated[dict[str, Any], Flat("cli.flat:of_jobs")] = Field(default_factory=dict)
 
 
 def slurm(o: Slurm) -> None:

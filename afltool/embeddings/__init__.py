@@ -20,7 +20,7 @@ import numpy as np
 from .. import inputs
 from ..errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
 from ..options.base import flag
-from ..options.features import EmbeddingsOptions, NamedRows
+from ..options.features import IMPORTED, NamedRows
 from ..plugins import Registry, located
 from ..progress import log
 from ..values.arrays import Array
@@ -153,7 +153,7 @@ def space_of(
     """The feature space of embeddings: of a feature file its own, in this number format."""
     if x.made is None:
         return imported_space(backbone, x.shape[1], dtype, bits, x.columns)
-    if backbone not in (EmbeddingsOptions().backbone, x.made["space"]["backbone"]):
+    if backbone not in (IMPORTED, x.made["space"]["backbone"]):
         raise UsageError(
             f"--backbone {backbone} is for features made elsewhere; those of a feature file keep "
             f"theirs, {x.made['space']['backbone']}: leave it out"

@@ -20,7 +20,7 @@ from ..files.backbones import load_frozen, save_frozen
 from ..files.hdf5 import recipe
 from ..options.base import flag
 from ..options.common import FROZEN
-from ..options.features import ExtractOptions, SeenOptions, store_folder
+from ..options.features import ExtractOptions, SeenOptions, default_store
 from ..options.grammars import Node, parse_nodes
 from ..progress import log
 from ..values.arrays import F32, U8, Digest, file_state
@@ -143,4 +143,4 @@ def has_graph(o: ExtractOptions) -> bool:
 
 def _place(o: ExtractOptions, key: str) -> Path:
     name = re.sub(r"[:/]", "_", o.backbone)
-    return store_folder(o) / "graphs" / f"{name}-{key}{FROZEN}"
+    return (o.store or default_store()) / "graphs" / f"{name}-{key}{FROZEN}"

@@ -16,9 +16,9 @@ from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
 from ..datasets.packed import matching
 from ..files.hdf5 import recipe, strict
-from ..options.common import BEHIND_COLON, frozen_in
+from ..options.common import BEHIND_COLON, FROZEN_FILE
 from ..options.datasets import DATASETS, named
-from ..options.features import ExtractOptions, store_folder
+from ..options.features import ExtractOptions, default_store
 from ..options.grammars import STAGES
 from ..values.arrays import Digest
 from .frozen import Frozen, read_frozen
@@ -40,7 +40,7 @@ class Asked:
     @classmethod
     def of(cls, o: ExtractOptions) -> Self:
         """What ``o`` asks for; where its backbone is a file, with what the file says."""
-        frozen = read_frozen(Path(o.backbone)) if frozen_in(o.backbone) else None
+        frozen = read_frozen(Path(o.backbone)) if FROZEN_FILE.path(o.backbone) else None
         return cls(o if frozen is None else frozen.options(o), frozen)
 
     @cached_property
@@ -135,5 +135,5 @@ def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
     words = f"{o.backbone}-{Path(o.data).name}-{o.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
     digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
-    own, shared = (store_folder(o) / f"{name}-{digest}.h5" for digest in digests)
+    own, shared = ((o.store or default_store()) / f"{name}-{digest}.h5" for digest in digests)
     return own if own.exists() else shared, made_by  # up to 0.3 each had its own

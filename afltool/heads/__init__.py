@@ -52,7 +52,7 @@ HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
 KNOWN: Mapping[str, str] = ChainMap(
     {"network": ".network", "calibrated": ".calibration"},
     {"evaluation": ".evaluation", "scaling": ".scaling"},
-    HEADS,
+    HEADS,  # type: ignore[arg-type]  # it is only read
 )
 
 

@@ -16,7 +16,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from ..errors import InvalidDataError
 from ..math.gram import pieces, real, refuse_entries
 from ..memory import NOTHING, Carried
-from ..options.features import UnitsOptions
+from ..options.base import option
+from ..options.features import UNITS
 from ..values.arrays import F64, I64, Array
 from ..values.names import Phase
 from ..values.statistics import ArraySpec, Statistics
@@ -31,10 +32,12 @@ Sums = dict[str, Array]
 
 
 @pydantic_dataclass(frozen=True, kw_only=True)
-class ScalingOptions(UnitsOptions, HeadOptions):
+class ScalingOptions(HeadOptions):
     """How values are summed before features are scaled."""
 
     GONE: ClassVar[Mapping[str, Any]] = {"method": "standard", "bins": 0}
+
+    unit_bits: int = option(24, UNITS, ge=0, le=40)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,13 @@
 """Options of stages: one frozen pydantic dataclass a command, one line an option.
 
 The command line, the keys of a TOML file, the signatures in Python, recipes and docs/commands.md
-all follow from the fields of these classes::
+follow from the fields. What is no option, and a text that holds a path (`Holds`), says so::
 
-    @dataclass(frozen=True)
-    class Partition(Output):
-        '''Assign the rows of a feature file to clients.'''
+    features: Annotated[Path, Reads("features")] = Field(description="features to assign")
+    clients: int | None = option(None, "number of clients", ge=1)
 
-        features: Annotated[Path, Reads("features")] = Field(description="features to assign")
-        out: Annotated[Path, Writes("partition")] = Field(description="partition file")
-        clients: int | None = Field(default=None, ge=1, kw_only=True, description="how many")
-
-A field's *role* is in its annotation: `Reads`, `Writes`, or a text that holds a path (`Holds`);
-all others are options. Values are plain: texts, numbers, booleans, paths, tuples of them. A
-`grammar` checks a text and gives it back as files hold it; whoever uses it parses it.
+Values are plain: texts, numbers, booleans, paths, tuples of them. A `grammar` checks a text, and
+whoever uses it parses it.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Ty
 from typing import get_args as args_of
 from typing import get_origin as origin_of
 
-from pydantic import ConfigDict, ValidationError, WrapValidator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, WrapValidator, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
@@ -46,7 +40,7 @@ GivenT = TypeVar("GivenT")
 STREAM = "-"  # stdin or stdout
 LINES = "lines"  # the kind of inputs of which '-' is a list that the stage reads by itself
 
-# ---------------------------------------------------------------- what an annotation says
+# ---------------------------------------------------------------- what a field says
 
 if TYPE_CHECKING:
 
@@ -63,66 +57,56 @@ else:
     File, Files, Name = Path, tuple[Path, ...], str
 
 
-@plain(frozen=True)
-class Reads:
-    """A path, or several, of input files of a ``kind``.
+def option(default: Any, description: str, **more: Any) -> Any:
+    """A field with a default; ``more``: its bounds (ge, gt, le, lt) and other words of pydantic."""
+    return Field(default=default, description=description, **more)
 
-    '-' stands for the path that the command before has printed; of `LINES` the stage reads it.
+
+class Reads(str):
+    """A path of an input, or several, of a kind; '-' is the path that the command before printed.
+
+    Of the kind `LINES` it is a list of paths that the stage reads by itself.
     """
 
-    kind: str = ""
+
+class Writes(str):
+    """The path of an output of a kind."""
 
 
-@plain(frozen=True)
-class Writes:
-    """The path of an output of a ``kind``."""
+class Holds(str):
+    """A text with a path in it, the first group of this pattern; by default a name or a path."""
 
-    kind: str = ""
-
-
-FileIn = Annotated[Path | None, Reads()]
-FileOut = Annotated[Path | None, Writes()]
-
-
-@plain(frozen=True)
-class Holds:
-    """A text with a path in it: the first group of ``form``; by default a name, or a file's path.
-
-    >>> Holds("[^=]*=(.*)").path("a=b.csv"), Holds("[^=]*=(.*)").path("a")
-    ('b.csv', '')
-    """
-
-    form: str = "(.+)"
+    def parts(self, text: str) -> tuple[str, str, str]:
+        """What is before the path, the path, which may be empty, and what is behind it."""
+        match = re.fullmatch(self or "(.+)", text, re.DOTALL)
+        at, end = match.span(1) if match else (0, 0)
+        return text[:at], text[at:end], text[end:]
 
     def path(self, text: str) -> str:
         """The path; empty where there is none."""
-        match = re.fullmatch(self.form, text, re.DOTALL)
-        return match[1] if match else ""
-
-    def absolute(self, text: str) -> str:
-        """The text with an absolute path; a name where no file is stays as it is."""
-        match = re.fullmatch(self.form, text, re.DOTALL)
-        if not match or not match[1] or (self.form == Holds.form and not Path(text).is_file()):
-            return text
-        return text[: match.start(1)] + str(Path(match[1]).absolute()) + text[match.end(1) :]
+        return self.parts(text)[1]
 
 
-@plain(frozen=True)
-class Flat:
-    """A dictionary of options of another class, such as a head's: each is one of the shell's.
+class Flat(str):
+    """Of a dictionary of options of another class, such as a head's: each is one of the shell's.
 
-    ``of``: MODULE:FUNCTION below `afltool` that says which; see `cli.commands.Command`.
+    MODULE:FUNCTION below `afltool` says which; see `cli.commands.Command`.
     """
 
-    of: str
+
+Input = Annotated[File, Reads()]
+Inputs = Annotated[Files, Reads()]
+Result = Annotated[File, Writes()]
+FileIn = Annotated[Path | None, Reads()]
+FileOut = Annotated[Path | None, Writes()]
+HeadIn = Annotated[Name, Reads(), Holds()]
 
 
 @plain(frozen=True)
 class Absent:
-    """The value that a file means which does not name this option.
+    """The value that a file means which does not name this option; it never changes.
 
-    An option that is added later says so, and is written only with another value: older files stay
-    valid. It never changes, whatever becomes of the default.
+    An option that is added later is written only with another value: older files stay valid.
     """
 
     value: Any
@@ -130,7 +114,7 @@ class Absent:
 
 @plain(frozen=True)
 class Choices:
-    """A text that is one of these; ``known`` may be looked at only when it is needed."""
+    """A text that is one of these; ``known`` is looked at only when it is needed."""
 
     known: Collection[str]
 
@@ -144,24 +128,21 @@ class Choices:
 
 
 def grammar(parse: Callable[[Any], Any]) -> WrapValidator:
-    """A text with a grammar: ``parse`` raises `UsageError`, or gives what its form in files is of.
+    """A text that ``parse`` takes, or refuses by `UsageError`.
 
-    That form is what the field holds: a number, a text, or a tuple of them; ``parse`` takes it
-    again.
+    The field holds what files do, a number, a text, or a tuple of them; ``parse`` takes it again.
     """
+
+    def stored(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(stored, value))
+        return value if isinstance(value, (str, int, float)) else str(value)
 
     def checked(value: Any, typed: Callable[[Any], Any]) -> Any:
         given = typed(value)
-        return given if given is None else text_form(parse(given))
+        return given if given is None else stored(parse(given))
 
     return WrapValidator(checked)
-
-
-def text_form(value: Any) -> Any:
-    """What files and scripts hold of a parsed value: a number, its text, or a tuple of them."""
-    if isinstance(value, tuple):
-        return tuple(map(text_form, value))
-    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 # ---------------------------------------------------------------- the base of all classes
@@ -173,18 +154,15 @@ def text_form(value: Any) -> Any:
     config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True),
 )
 class Options:
-    """Base of all classes of options: each value has the type and range that its field declares.
+    """Base of all classes of options; `UsageError` names an option whose value is not allowed.
 
     ``STAGE``: MODULE:FUNCTION below `afltool` that takes an object of a command's class;
     ``TELLS``: one that says more of what it returns, on stderr. ``PRINTS``: one that the command
     calls instead, and that prints. ``COMMON``: what ``-h`` shows; empty: the first ten.
 
-    A recipe has every option but those of three sets: ``EXECUTION_ONLY``, on which no byte of a
-    result depends; ``SELECTS``, which files are made and of whose rows, as each file's own recipe
-    says; ``REFUSES``, which only refuse and are looked at at each call, whether the files are done
-    or not. A class says its own, those of its bases join.
-
-    Raises `UsageError` for a value that is not allowed, naming the option, its range and the value.
+    A recipe has every option but those of three sets, which join those of the bases:
+    ``EXECUTION_ONLY``, on which no byte of a result depends; ``SELECTS``, which files are made and
+    of whose rows, as each file's own recipe says; ``REFUSES``, which are looked at at each call.
     """
 
     STAGE: ClassVar[str] = ""
@@ -200,21 +178,19 @@ class Options:
     def _made(cls: Any, given: Any, make: Callable[[Any], Any]) -> Any:
         if not isinstance(given, ArgsKwargs):
             return make(given)
-        try:
-            values = signature_of(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
-        except TypeError as error:
-            raise TypeError(f"{cls.STAGE.partition(':')[2] or cls.__name__}() {error}") from None
+        values = signature_of(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
         taken = {k: _plain(kinds_of(fields_of(cls)[k]), v) for k, v in values.items()}
         try:
             return make(ArgsKwargs((), taken))
         except ValidationError as error:
-            raise _said(cls, error, taken) from None
+            raise _said(cls, error) from None
 
     def __post_init__(self) -> None:
-        self.check()
+        for cls in reversed(type(self).__mro__):  # a base's conditions hold without a word
+            vars(cls).get("check", Options.check)(self)
 
     def check(self) -> None:
-        """Refuse values that do not go together; for subclasses."""
+        """Refuse values that do not go together; those of its bases are refused, too."""
 
     def changed(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""
@@ -224,23 +200,21 @@ class Options:
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
         if name in self.changed() and not self.changed().keys() & set(others):
-            known = _listed([*map(flag, others)])
+            known = " or ".join(map(flag, others))
             raise UsageError(f"{flag(name)} is used only with {known}: give that, or leave it out")
 
     def excludes(self, name: str, *others: str) -> None:
         """Refuse an option that is given beside one of the others."""
-        for other in others:
-            if {name, other} <= self.changed().keys():
-                raise UsageError(
-                    f"{flag(name)} is not used with {flag(other)}: leave one of them out"
-                )
+        changed = self.changed().keys()
+        if name in changed and (both := [one for one in others if one in changed]):
+            also = flag(both[0])
+            raise UsageError(f"{flag(name)} is not used with {also}: leave one of them out")
 
     def only_where(self, name: str, other: str, value: Any) -> None:
         """Refuse an option that is given where another one has not this value."""
         if name in self.changed() and (found := getattr(self, other)) != value:
-            raise UsageError(
-                f"{flag(name)} is used only with {flag(other)} {value}; found {found}: leave it out"
-            )
+            needed = f"{flag(other)} {value}; found {found}"
+            raise UsageError(f"{flag(name)} is used only with {needed}: leave it out")
 
     def stored(self, *but: str) -> dict[str, Any]:
         """The options as a recipe holds them: no paths of inputs and outputs, nothing `Absent`.
@@ -251,8 +225,9 @@ class Options:
         left, found = {*but}.union(*sets), dict[str, Any]()
         for name, info in fields_of(type(self)).items():
             value = getattr(self, name)
-            absent = any(isinstance(m, Absent) and m.value == value for m in info.metadata)
-            if not (name in left or absent or role_of(info) or dict in map(_base, kinds_of(info))):
+            absent = Absent(value) in info.metadata
+            is_option = not any(isinstance(m, (Reads, Writes, Flat)) for m in info.metadata)
+            if is_option and name not in left and not absent:
                 found[name] = list(value) if isinstance(value, tuple) else value
         return found
 
@@ -266,18 +241,14 @@ class Options:
             object.__setattr__(self, name, value)
 
 
-@cache
-def tell_once(text: str) -> None:
-    """Say it once: options are made again and again."""
-    log.info("%s", text)
+@cache  # once: options are made again and again
+def tell_unused(name: str, other: str) -> None:
+    """Say that an option is used only with another one."""
+    log.info("%s is used only with %s: it changes nothing here", flag(name), flag(other))
 
 
 def flag(name: str) -> str:
-    """The name of an option on the command line.
-
-    >>> flag("batch_size"), flag("as_json"), flag("list_")
-    ('--batch-size', '--json', '--list')
-    """
+    """The name of an option on the command line: of ``as_json`` --json, of ``list_`` --list."""
     return "--" + name.removeprefix("as_").strip("_").replace("_", "-")
 
 
@@ -305,16 +276,11 @@ def said_of(info: Any, kind: type[HeldT]) -> HeldT | None:
     return next((m for m in info.metadata if isinstance(m, kind)), None)
 
 
-def role_of(info: Any) -> Reads | Writes | None:
-    """What a field is, if it is no option."""
-    return said_of(info, Reads) or said_of(info, Writes)
-
-
 def positional(cls: Any) -> list[str]:
     """The fields that the shell takes without a name."""
     named, of = getattr(cls, "NAMED", ()), fields_of(cls)
     first = (f.name for f in fields(cls) if not f.kw_only and f.name not in named)
-    return [name for name in first if not said_of(of[name], Writes)]
+    return [name for name in first if said_of(of[name], Writes) is None]
 
 
 @cache
@@ -336,35 +302,17 @@ def default_of(cls: type[Any], name: str) -> Any:
 
 # ---------------------------------------------------------------- types, ranges, messages
 
-_WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    Literal: "a text",
-    Path: "a path",
-    dict: "names with values",
-}
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-
 
 def kinds_of(info: Any) -> list[Any]:
-    """The types that a field allows, None left out.
-
-    A list of several values is ``tuple[T, ...]``, a choice of texts a ``Literal``.
-    """
+    """The types that a field allows, None left out."""
     hint = info.annotation
     many = args_of(hint) if origin_of(hint) in (Union, UnionType) else (hint,)
     return [one for one in many if one is not NoneType]
 
 
-def _base(kind: Any) -> Any:
-    return origin_of(kind) or kind
-
-
 def _plain(kinds: list[Any], value: Any) -> Any:
     """A value as the type that a field has: a path for a text, a tuple for a list."""
-    several = [args_of(one)[0] for one in kinds if _base(one) is tuple]
+    several = [args_of(one)[0] for one in kinds if origin_of(one) is tuple]
     if several and isinstance(value, (list, tuple)):
         return tuple(_plain(several, one) for one in value)
     if several and len(kinds) == 1 and isinstance(value, (str, Path)):
@@ -376,68 +324,42 @@ def _plain(kinds: list[Any], value: Any) -> Any:
     return str(value) if isinstance(value, Path) and Path not in kinds and str in kinds else value
 
 
-def _said(cls: type[Any], error: ValidationError, values: Mapping[str, Any]) -> UsageError:
-    """What pydantic refuses first, in the words of the command line."""
+def _said(cls: type[Any], error: ValidationError) -> UsageError:
+    """What pydantic refuses first, with the option, its choices, range or type, and the value."""
     first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0])
-    info, found = fields_of(cls)[name], values.get(name)
-    if first["type"] == "missing":
+    name, kind = str(first["loc"][0]), first["type"]
+    info = fields_of(cls)[name]
+    if kind == "missing":
         return UsageError(f"{flag(name)} is needed: {info.description}")
-    if "than" in first["type"] or "finite" in first["type"]:
-        inside = first["input"] if isinstance(found, tuple) else found
-        return UsageError(f"{flag(name)} is {range_of(info) or 'a finite number'}; found {inside}")
-    allowed = f"takes {' or '.join(map(_word, kinds_of(info)))}"
-    if (words := choices_of(info)) and isinstance(found, str):
-        allowed = f"is {_listed(list(words))}"
-    return UsageError(f"{flag(name)} {allowed}; found {found!r}")
+    is_known = "than" in kind or kind in ("value_error", "literal_error")
+    why = f"is {allowed_of(info)}" if is_known else first["msg"].removeprefix("Input ")
+    return UsageError(f"{flag(name)} {why}; found {first['input']!r}")
 
 
-def _word(kind: Any) -> str:
-    """A type in words."""
-    base = _base(kind)
-    return f"a list ({_word(args_of(kind)[0])} each)" if base is tuple else _WORDS[base]
-
-
-def choices_of(info: Any) -> Collection[str]:
-    """The only values of a text; empty where there are others."""
-    listed = [args_of(one) for one in kinds_of(info) if _base(one) is Literal]
-    known = said_of(info, Choices)
-    return listed[0] if listed else known.known if known else ()
-
-
-def range_of(info: Any) -> str:
-    """The range of a number in words; empty where there is none."""
-    every = ((word, name, m) for name, word in _BOUNDS.items() for m in info.metadata)
-    limits = {w: _number(getattr(m, n)) for w, n, m in every if getattr(m, n, None) is not None}
-    if limits.keys() == {"at least", "at most"}:
-        return f"{limits['at least']} to {limits['at most']}"
-    return ", ".join(f"{word} {number}" for word, number in limits.items())
-
-
-def _number(value: float) -> str:
-    """The number, with powers of two where they are shorter."""
-    for offset, text in ((0, ""), (1, " − 1")):
-        if isinstance(value, int) and value >= 2**20 and (value + offset).bit_count() == 1:
-            return f"2^{(value + offset).bit_length() - 1}{text}"
-    return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
+def allowed_of(info: Any) -> str:
+    """The choices of a text, or the range of a number, in words; empty where there are none."""
+    known, kind = said_of(info, Choices), kinds_of(info)[0]
+    if known or origin_of(kind) is Literal:
+        return ", ".join(known.known if known else args_of(kind))
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    every = ((name, getattr(m, name, None)) for name in words for m in info.metadata)
+    limits = {name: value for name, value in every if value is not None}
+    if limits.keys() == {"ge", "le"}:
+        return f"{limits['ge']} to {limits['le']}"
+    return ", ".join(f"{words[name]} {number}" for name, number in limits.items())
 
 
 def help_of(info: Any, default: str | None = None) -> str:
     """The description of a field, with its choices or range and its default.
 
-    A description may say what happens without the option: 'seed (default: 0)'. ``default``: what is
-    said of it instead, where a command has another one.
+    ``default``: what is said of it instead, as in a description that ends with '(default: 0)'.
     """
     about, said, unset = info.description.removesuffix(")").partition(" (default: ")
     value = None if info.is_required() else info.get_default(call_default_factory=True)
     if not (said or value is None or value is False or value in ((), {}, "")):
         unset = f"{value:g}" if isinstance(value, float) else str(value)
     new = (word for word in info.examples or () if word not in about)
-    allowed = ", ".join(choices_of(info)) or range_of(info) or ", ".join(new)
+    allowed = allowed_of(info) or ", ".join(new)
     unset = (f"default: {unset}" if unset else "") if default is None else default
     beside = "; ".join(filter(None, [allowed, unset]))
     return f"{about if said else info.description}{f' ({beside})' if beside else ''}"
@@ -446,24 +368,32 @@ def help_of(info: Any, default: str | None = None) -> str:
 # ---------------------------------------------------------------- files that options name
 
 
-def paths_of(cls: type[Any], name: str, value: Any) -> Iterator[Path]:
-    """The files that the value of a field names, one or several."""
-    info = fields_of(cls)[name]
-    inside, value = said_of(info, Holds), _plain(kinds_of(info), value)
-    for one in value if isinstance(value, tuple) else (value,):
-        text = str(one) if isinstance(one, Path) else ""
-        if isinstance(one, str) and inside:
-            text = inside.path(one)
-        if text not in ("", STREAM) and "\0" not in text:
-            yield Path(text)
+Named = tuple[str, Path, bool]  # an option, a file that it names, whether the file is written
+
+
+def files_in(cls: type[Any], values: Mapping[str, Any]) -> Iterator[Named]:
+    """The files that options of a class name; ``values`` are theirs by name."""
+    for name in values.keys() & fields_of(cls).keys():
+        info = fields_of(cls)[name]
+        said = name.upper() if name in positional(cls) else flag(name)
+        inside, value = said_of(info, Holds), _plain(kinds_of(info), values[name])
+        for one in value if isinstance(value, tuple) else (value,):
+            is_path = inside is not None or isinstance(one, Path)
+            text = inside.path(one) if inside is not None and isinstance(one, str) else str(one)
+            if is_path and text not in ("", STREAM) and "\0" not in text:
+                yield said, Path(text), said_of(info, Writes) is not None
 
 
 def absolute(cls: type[Any], name: str, value: Any) -> Any:
-    """The value of a field with absolute paths in it."""
+    """The value of a field with absolute paths in it; a name where no file is stays as it is."""
     if isinstance(value, tuple):
         return tuple(absolute(cls, name, one) for one in value)
     if isinstance(value, Path):
         return value.absolute()
     info = fields_of(cls)[name]
     inside = said_of(info, Holds)
-    return inside.absolute(value) if inside and value not in (info.examples or ()) else value
+    if inside is None or value in (info.examples or ()):
+        return value
+    before, path, after = inside.parts(value)
+    is_name = not path or (not inside and not Path(path).is_file())
+    return value if is_name else f"{before}{Path(path).absolute()}{after}"

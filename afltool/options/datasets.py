@@ -16,11 +16,8 @@ from ..plugins import Registry
 class DatasetName:
     """One form of ``--data``, NAME or NAME:PATH.
 
-    Attributes:
-        name: the word before the colon, if there is one.
-        module: where `open_rows` is; one that begins with a dot is of `afltool.datasets`.
-        takes: what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml,
-            or NAME.
+    ``module`` has `open_rows`; one that begins with a dot is of `afltool.datasets`. ``takes`` is
+    what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml, or NAME.
     """
 
     name: str
@@ -56,11 +53,7 @@ DATASETS: Registry[DatasetName] = Registry(
 
 
 def named(spec: str) -> tuple[DatasetName, str]:
-    """The data set that ``spec`` names, and the path in it (empty where it takes none).
-
-    Raises:
-        UsageError: unknown name, a path that is missing, empty or not taken.
-    """
+    """The data set that ``spec`` names, and the path in it, or `UsageError`."""
     kind, colon, path = spec.partition(":")
     dataset = DATASETS.get(kind)
     if dataset is None or bool(path) != bool(dataset.takes) or (colon and not path):

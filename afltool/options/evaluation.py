@@ -1,7 +1,4 @@
-"""Options of what a solved head is used for: evaluate, calibrate, predict, export, pictures.
-
-And of `diff`, which compares any two files.
-"""
+"""Options of what a solved head is used for: evaluate, calibrate, predict, export."""
 
 from __future__ import annotations
 
@@ -14,12 +11,15 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.ridge_spec import parse_bins
-from .base import LINES, File, FileIn, FileOut, Files, Reads, Writes, fields_of, grammar
+from .base import FileIn, FileOut, Files, Input, Reads, Result, fields_of, grammar, option
 from .common import SEED, STDOUT, Column, Output, Printed, Threads
 from .features import ColumnOptions, NamedRows, NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
 
 Calibration = Literal["platt", "temperature", "isotonic"]
+SolvedHead = Annotated[Input, Field(description="a solved head")]
+INPUTS = "a feature file, images, folders, tables of features or images, or - for stdin"
+METRICS = "figures, separated by commas, such as accuracy,f1,auc,sensitivity,ece; see evaluation.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,26 +28,18 @@ class EvaluateOptions(Threads):
 
     EXECUTION_ONLY: ClassVar = frozenset({"each_round"})
 
-    each_round: bool = Field(default=False, description="also evaluate the head of every round")
-    separability: bool = Field(default=False, description="also measure CSR, IFS, DM of each layer")
-    _metrics = (
-        "figures, separated by commas: accuracy, balanced-accuracy, f1, auc, sensitivity, "
-        "specificity, macro-sensitivity, macro-specificity, log-loss, ece"
-    )
-    metrics: str | None = Field(default=None, description=_metrics)
-    _positive = "class of sensitivity, specificity and auc (default: of two classes the second)"
-    positive: str | None = Field(default=None, description=_positive)
-    by: Column = Field(default=None, description="TABLE:COLUMN: figures for each value of it")
-    group: Column = Field(default=None, description="TABLE:COLUMN: the bootstrap draws its groups")
-    _samples = "bootstrap samples of the 95 % intervals; 0: no intervals"
-    samples: int = Field(default=1000, ge=0, le=1_000_000, description=_samples)
-    seed: int = Field(default=0, ge=0, le=SEED, description="seed of the bootstrap samples")
-    _against = "another solved head to compare with, by McNemar's test on the same rows"
-    against: Annotated[Path | None, Reads("head")] = Field(default=None, description=_against)
-    errors: FileOut = Field(default=None, description="table of the wrong rows, with scores")
+    each_round: bool = option(False, "also evaluate the head of every round")
+    separability: bool = option(False, "also measure CSR, IFS, DM of each layer")
+    metrics: str | None = option(None, METRICS)
+    positive: str | None = option(None, "class of sensitivity, specificity and auc")
+    by: Column = option(None, "TABLE:COLUMN: figures for each value of it")
+    group: Column = option(None, "TABLE:COLUMN: the bootstrap draws its groups")
+    samples: int = option(1000, "bootstrap samples of the 95 % intervals; 0: none", ge=0, le=10**6)
+    seed: int = option(0, "seed of the bootstrap samples", ge=0, le=SEED)
+    against: FileIn = option(None, "another head to compare, by McNemar's test on the same rows")
+    errors: FileOut = option(None, "table of the wrong rows, with scores")
 
     def check(self) -> None:
-        super().check()
         for name in ("samples", "seed"):
             self.needs(name, "metrics", "by", "group")
 
@@ -58,9 +50,8 @@ class Evaluate(EvaluateOptions, NamedRows, Output):
 
     STAGE: ClassVar = "stages.evaluate:evaluate"
 
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _features = "features with labels, such as the test split, or a table of them"
-    features: Annotated[File, Reads("features")] = Field(description=_features)
+    head: SolvedHead = Field()
+    features: Input = Field(description="features with labels, such as the test split, or a table")
 
 
 @dataclass(frozen=True)
@@ -71,11 +62,11 @@ class Calibrate(Output):
     """
 
     STAGE: ClassVar = "stages.calibrate:calibrate"
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    counts: Annotated[File, Reads("statistics")] = Field(description="a total of evaluate --counts")
-    out: Annotated[File, Writes("head")] = Field(description="head file")
-    _method = "the map from scores to probabilities: of each class, or one of all (temperature)"
-    method: Calibration = Field(default="platt", kw_only=True, description=_method)
+    head: SolvedHead = Field()
+    counts: Input = Field(description="a total of evaluate --counts")
+    out: Result = Field(description="head file")
+    _: KW_ONLY
+    method: Calibration = option("platt", "map from scores to probabilities, temperature: one map")
 
 
 @dataclass(frozen=True)
@@ -89,27 +80,20 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     OF_TABLES: ClassVar = frozenset({"data_root"})
     OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
 
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    _inputs = "a feature file, images, folders, tables of features or images, or - for stdin"
-    inputs: Annotated[Files, Reads(LINES)] = Field(description=_inputs)
-    _out = "a .csv, .jsonl or .parquet file (default: CSV on stdout)"
-    out: Annotated[File, Writes()] = Field(default=STDOUT, description=_out)
+    head: SolvedHead = Field()
+    inputs: Annotated[Files, Reads("lines")] = Field(description=INPUTS)
+    out: Result = option(STDOUT, "a .csv, .jsonl or .parquet file")
     _: KW_ONLY
-    as_json: bool = Field(default=False, description="JSON Lines instead of CSV on stdout")
-    _backbone = "frozen backbone NAME.afl of the head's features; it runs without PyTorch"
-    backbone: FileIn = Field(default=None, description=_backbone)
-    scores: bool = Field(default=False, description="add a column with the score of each class")
-    top: int = Field(default=1, ge=1, le=100_000, description="classes of each row, best first")
-    _coverage = "of a calibrated head: a column set, with a row's own class with this chance"
-    coverage: float | None = Field(default=None, gt=0, lt=1, description=_coverage)
-    per_class: bool = Field(default=False, description="the chance holds for each class (Mondrian)")
-    _least = "give no class where the highest probability is lower; error then says so"
-    min_confidence: float | None = Field(default=None, gt=0, le=1, description=_least)
-    _data_root = "folder that the paths in a table are relative to (default: the table's own)"
-    data_root: Path | None = Field(default=None, description=_data_root)
+    as_json: bool = option(False, "JSON Lines instead of CSV on stdout")
+    backbone: FileIn = option(None, "frozen backbone NAME.afl of the features; needs no PyTorch")
+    scores: bool = option(False, "add a column with the score of each class")
+    top: int = option(1, "classes of each row, best first", ge=1, le=100_000)
+    coverage: float | None = option(None, "add a set with the class by this chance", gt=0, lt=1)
+    per_class: bool = option(False, "the chance holds for each class (Mondrian)")
+    min_confidence: float | None = option(None, "lowest probability of a class", gt=0, le=1)
+    data_root: Path | None = option(None, "folder that paths in a table are relative to")
 
     def check(self) -> None:
-        super().check()
         self.needs("per_class", "coverage")
         self.needs("overwrite", "out")
 
@@ -119,17 +103,14 @@ class Export(WeightsOptions, Output):
     """Write a solved head as one file that runs without afltool, and a model card."""
 
     STAGE: ClassVar = "stages.export:export"
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    out: Annotated[File, Writes()] = Field(description="a .onnx or .pt2 file")
+    head: SolvedHead = Field()
+    out: Result = Field(description="a .onnx or .pt2 file")
     _: KW_ONLY
-    _with_backbone = "include the network: the file then takes squares of bytes"
-    with_backbone: bool = Field(default=False, description=_with_backbone)
-    card: FileOut = Field(default=None, description="also write a model card to this file")
-    _metrics = "what evaluate -o wrote for this head; its figures go on the card"
-    metrics: FileIn = Field(default=None, description=_metrics)
+    with_backbone: bool = option(False, "include the network: the file takes squares of bytes")
+    card: FileOut = option(None, "also write a model card to this file")
+    metrics: FileIn = option(None, "what evaluate -o wrote for this head, for the card")
 
     def check(self) -> None:
-        super().check()
         for name in fields_of(WeightsOptions):
             self.needs(name, "with_backbone")
         self.needs("metrics", "card")
@@ -138,53 +119,44 @@ class Export(WeightsOptions, Output):
 LEAST = 10  # rows of a group, unless said otherwise
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountOptions(LocalStatsOptions):
-    """Whose rows are counted, for which heads: bins, groups and heads are alike at every site."""
+@dataclass(frozen=True)
+class Counts(LocalStatsOptions, NamedRows, Output):
+    """Count what a head predicts of the rows of sites, which aggregate adds up.
 
-    _bins = "LO:HI:COUNT of score bins (default: 0:1:240 for probabilities, else -0.5:1.5:240)"
-    bins: Annotated[str | None, grammar(parse_bins)] = Field(default=None, description=_bins)
-    groups: tuple[str, ...] = Field(default=(), description="groups counted apart; may be repeated")
-    by: Column = Field(default=None, description="TABLE:COLUMN: the group of each row")
-    min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
+    Bins, groups and heads are alike at every site.
+    """
+
+    STAGE: ClassVar = "stages.local_stats:counts"
+    head: SolvedHead = Field()
+    features: Input = Field(description="features with labels")
+    out: Result = Field(description="folder; with --sum a file")
+    _: KW_ONLY
+    bins: Annotated[str | None, grammar(parse_bins)] = option(None, "LO:HI:COUNT of score bins")
+    groups: tuple[str, ...] = option((), "groups counted apart; may be repeated")
+    by: Column = option(None, "TABLE:COLUMN: the group of each row")
+    min_group: int = option(LEAST, "fewest rows of a group, or none", ge=1)
 
     def check(self) -> None:
-        super().check()
         self.needs("groups", "by")
 
 
-@dataclass(frozen=True)
-class Counts(CountOptions, NamedRows, Output):
-    """Count what a head predicts of the rows of sites, which aggregate adds up."""
-
-    STAGE: ClassVar = "stages.local_stats:counts"
-    head: Annotated[File, Reads("head")] = Field(description="a solved head")
-    features: Annotated[File, Reads("features")] = Field(description="features with labels")
-    out: Annotated[File, Writes("statistics")] = Field(description="folder; with --sum a file")
-
-
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOrCount(Evaluate, CountOptions, Printed):
+class EvaluateOrCount(Evaluate, Counts, Printed):
     """Measure a head: top-1 and top-5 accuracy, accuracy per class, the confusion matrix."""
 
     PRINTS: ClassVar = "cli.calls:evaluate"
 
-    out: FileOut = Field(default=None, description="JSON file; - is stdout; with --counts a folder")
-    counts: bool = Field(default=False, description="write counts, which aggregate adds up")
-    confusion: FileOut = Field(default=None, description="also write the confusion matrix as CSV")
-    rounds: FileOut = Field(default=None, description="also write the rounds, .csv")
+    out: FileOut = option(None, "JSON file, or -; folder of counts")  # type: ignore[assignment]
+    counts: bool = option(False, "write counts, which aggregate adds up")
 
     def check(self) -> None:
-        super().check()
-        streams = [self.out, self.confusion, self.rounds].count(STDOUT) + self.as_json
-        if streams > 1:
-            raise UsageError("one thing goes to stdout: --json, or one output that is -")
-        figures, counts = fields_of(EvaluateOptions).keys(), fields_of(CountOptions).keys()
+        if self.out == STDOUT and self.as_json:
+            raise UsageError("one thing goes to stdout: --json, or -o -")
+        figures, counts = fields_of(Evaluate).keys(), fields_of(Counts).keys()
         if self.counts:
-            for name in sorted(figures - counts | {"confusion", "rounds", "as_json"}):
-                self.excludes(name, "counts")
+            self.excludes("counts", *sorted(figures - counts), "as_json")
             self.needs("counts", "out")
             return
-        for name in sorted(counts - figures):
+        for name in sorted(counts - figures - {"out"}):
             self.needs(name, "counts")
-        self.needs("overwrite", "out", "confusion", "rounds", "errors")
+        self.needs("overwrite", "out", "errors")

@@ -14,18 +14,7 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
-from .base import (
-    File,
-    FileIn,
-    FileOut,
-    Files,
-    Holds,
-    Options,
-    Reads,
-    Writes,
-    fields_of,
-    grammar,
-)
+from .base import FileIn, FileOut, Holds, Input, Inputs, Options, Result, fields_of, grammar, option
 from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Printed, Threads
 from .datasets import DATASETS
 from .grammars import PENULTIMATE, STAGES, Node, Part, Views, parse_nodes, parse_part, parse_views
@@ -34,7 +23,17 @@ Half = Literal["train", "test"]
 Engine = Literal["auto", "torch", "onnxruntime", "openvino"]
 Classes = Path | tuple[str, ...] | None
 CLASSES = "file of class names in order, one per line; a federation shares it"
+Missing = Literal["refuse", "mean", "indicator"]
+Way = Literal["paper", "weights"]
+ViewsText = Annotated[str | None, grammar(parse_views)]
+PartText = Annotated[str | None, grammar(parse_part)]
+CONSTANT = "take features of which rounding leaves a single value"
+IMPORTED, MADE_BY = "import", "what made the features; only equal ones add up"
+UNITS = "sums are of multiples of 2^-N, exactly; 24: up to ±8,388,608"
 Seed = Annotated[int, Field(ge=0, le=SEED)]
+FeaturesOut = Annotated[Result, Field(description="feature file")]
+WEIGHTS = "default (ImageNet), random, the name of published weights, or a file"
+NETWORK, DATA = "frozen network, or a file", [one.shown for one in DATASETS.data.values()]
 BACKBONES = ("resnet18", "resnet50", "vit_b_16", "efficientnet_lite0", "timm:NAME",
              "open_clip:NAME", "hf:OWNER/NAME")  # fmt: skip
 AUTO, TORCH = "auto", "torch"  # engines; the others are `extraction.engines.ENGINES`
@@ -45,9 +44,8 @@ GRAPH_ENGINES = ("onnxruntime", "openvino")
 class NumberFormat(Options):
     """How feature values are stored."""
 
-    _dtype = "type of the stored features; sums of int16 features are exact"
-    dtype: Literal["int16", "float32"] = Field(default="int16", description=_dtype)
-    fraction_bits: int = Field(default=9, ge=0, le=15, description="fraction bits of int16; 9: ±64")
+    dtype: Literal["int16", "float32"] = option("int16", "number format; sums of int16 are exact")
+    fraction_bits: int = option(9, "fraction bits of int16; 9: ±64", ge=0, le=15)
 
     @property
     def bits(self) -> int | None:
@@ -55,27 +53,19 @@ class NumberFormat(Options):
         return self.fraction_bits if self.dtype == "int16" else None
 
     def check(self) -> None:
-        super().check()
         self.only_where("fraction_bits", "dtype", "int16")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundedFormat(NumberFormat):
-    """How rows from outside are stored."""
-
-    REFUSES: ClassVar = frozenset({"allow_constant"})
-
-    _constant = "take features that vary and of which rounding leaves a single value"
-    allow_constant: bool = Field(default=False, description=_constant)
-
-
 @dataclass(frozen=True)
-class Convert(Threads, RoundedFormat, Output):
+class Convert(Threads, NumberFormat, Output):
     """Write a feature file in another number format; fewer bits make smaller statistics."""
 
     STAGE: ClassVar = "stages.rows:convert"
-    features: Annotated[File, Reads("features")] = Field(description="a feature file")
-    out: Annotated[File, Writes("features")] = Field(description="feature file")
+    REFUSES: ClassVar = frozenset({"allow_constant"})
+    features: Input = Field(description="a feature file")
+    out: FeaturesOut = Field()
+    _: KW_ONLY
+    allow_constant: bool = option(False, CONSTANT)
 
 
 @dataclass(frozen=True)
@@ -86,13 +76,12 @@ class Split(Output):
     """
 
     STAGE: ClassVar = "stages.rows:split"
-    features: Annotated[File, Reads("features")] = Field(description="a feature file NAME.h5")
-    _out = "folder for the results (default: that of the file)"
-    out: FileOut = Field(default=None, description=_out)
+    features: Input = Field(description="a feature file NAME.h5")
+    out: FileOut = option(None, "folder for the results (default: that of the file)")
     _: KW_ONLY
-    test: float = Field(default=0.2, gt=0, lt=1, description="share of each class for testing")
-    group: Column = Field(default=None, description="TABLE:COLUMN: rows of one value stay together")
-    seed: Seed = Field(default=0, description="seed of the draw")
+    test: float = option(0.2, "share of each class for testing", gt=0, lt=1)
+    group: Column = option(None, "TABLE:COLUMN: rows of one value stay together")
+    seed: Seed = option(0, "seed of the draw")
 
 
 @dataclass(frozen=True)
@@ -100,8 +89,8 @@ class Merge(Output):
     """Put the shards of one extraction together; the file equals one made without shards."""
 
     STAGE: ClassVar = "stages.rows:merge"
-    shards: Annotated[Files, Reads("features")] = Field(description="files, folders, or -")
-    out: Annotated[File, Writes("features")] = Field(description="feature file")
+    shards: Inputs = Field(description="files, folders, or -")
+    out: FeaturesOut = Field()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +102,12 @@ class ColumnOptions(Options):
 
     SELECTS: ClassVar = frozenset({"x", "row_ids", "feature_columns", "categories"})
 
-    x: str | None = Field(default=None, description="array or column of features (default: x)")
-    _row_ids = f"array or column of row ids (default: {', '.join(ROW_IDS)}, else row/N)"
-    row_ids: str | None = Field(default=None, description=_row_ids)
-    _features = "COLUMN,COLUMN of a table that are features (default: those of numbers)"
-    feature_columns: tuple[str, ...] = Field(default=(), description=_features)
-    _categories = "COLUMN,COLUMN of texts, or COLUMN=VALUE,VALUE: a feature of 0 and 1 a value"
-    categories: tuple[str, ...] = Field(default=(), description=_categories)
+    x: str | None = option(None, "array or column of features (default: x)")
+    row_ids: str | None = option(None, f"row ids (default: {', '.join(ROW_IDS)}, else row/N)")
+    feature_columns: tuple[str, ...] = option((), "COLUMN,COLUMN (default: all of numbers)")
+    categories: tuple[str, ...] = option((), "COLUMN,… of texts, or COLUMN=VALUE,…: 0 or 1 a value")
 
     def check(self) -> None:
-        super().check()
         for name in ("feature_columns", "categories"):
             self.excludes("x", name)
 
@@ -133,7 +118,7 @@ class NamedRows(ColumnOptions):
 
     SELECTS: ClassVar = frozenset({"y"})
 
-    y: str | None = Field(default=None, description="array or column of labels (default: y, label)")
+    y: str | None = option(None, "array or column of labels (default: y, label)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,15 +128,8 @@ class TableOptions(NamedRows, NumberFormat):
     SELECTS: ClassVar = frozenset({"dtype", "fraction_bits"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingsOptions(NamedRows):
-    """What embeddings that another program made are called, and who made them."""
-
-    backbone: str = Field(default="import", description="what made them; only equal ones add up")
-
-
 @dataclass(frozen=True)
-class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
+class Import(Threads, NamedRows, NumberFormat, Output):
     """Make a feature file of embeddings that another program made.
 
     Its network must have been in evaluation mode: batch normalisation in training mode mixes rows,
@@ -159,27 +137,25 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
     """
 
     STAGE: ClassVar = "stages.import_embeddings:import_embeddings"
+    REFUSES: ClassVar = frozenset({"allow_constant"})
     COMMON: ClassVar = frozenset(
         {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
         | {"unlabelled", "dtype", "fraction_bits"}
     )
 
-    _embeddings = "a table, .npz or .safetensors with x and y, or .npy with --labels"
-    embeddings: Annotated[File, Reads()] = Field(description=_embeddings)
-    out: Annotated[File, Writes("features")] = Field(description="feature file")
+    embeddings: Input = Field(description="a table, .npz, .safetensors or .npy")
+    out: FeaturesOut = Field()
     _: KW_ONLY
-    classes: Classes = Field(default=None, description=CLASSES)
-    labels: FileIn = Field(default=None, description="labels of a file without y: .npy, or a text")
-    _like = "columns, number format, classes and backbone as in this feature file, where not given"
-    like: Annotated[Path | None, Reads("features")] = Field(default=None, description=_like)
-    _scale = "scale features as this head file says, which solve made of the sums of scale"
-    scale: Annotated[Path | None, Reads("head")] = Field(default=None, description=_scale)
-    _missing = "for missing values (NaN): the mean of all sites; indicator: and a column of 0 and 1"
-    missing: Literal["refuse", "mean", "indicator"] = Field(default="refuse", description=_missing)
-    unlabelled: bool = Field(default=False, description="leave labels out, for predict")
+    classes: Classes = option(None, CLASSES)
+    labels: FileIn = option(None, "labels of a file without y: .npy, or a text")
+    like: FileIn = option(None, "feature file with the columns, format, classes and backbone")
+    scale: FileIn = option(None, "head file of the scaling, which solve made of the sums of scale")
+    missing: Missing = option("refuse", "NaN: the mean of all sites; indicator: also a column")
+    unlabelled: bool = option(False, "leave labels out, for predict")
+    backbone: str = option(IMPORTED, MADE_BY)
+    allow_constant: bool = option(False, CONSTANT)
 
     def check(self) -> None:
-        super().check()
         self.needs("missing", "scale")
         for name in ("y", "labels", "classes"):
             self.excludes(name, "unlabelled")
@@ -189,14 +165,10 @@ class Import(Threads, EmbeddingsOptions, RoundedFormat, Output):
 class WeightsOptions(Options):
     """Where the weights of a backbone come from."""
 
-    _weights = "default (ImageNet), random, the name of published weights, or a file"
-    weights: Annotated[str, Holds()] = Field(
-        default="default", description=_weights, examples=["default", "random"]
-    )
-    seed: Seed = Field(default=0, description="seed of random weights")
+    weights: Annotated[str, Holds()] = option("default", WEIGHTS, examples=["default", "random"])
+    seed: Seed = option(0, "seed of random weights")
 
     def check(self) -> None:
-        super().check()
         self.only_where("seed", "weights", "random")
 
 
@@ -204,14 +176,12 @@ class WeightsOptions(Options):
 class SeenOptions(WeightsOptions):
     """What a frozen network sees of an image, and what it gives."""
 
-    _node = "NAME[:POOLING][*SCALE] of --list-nodes where features are taken; may be repeated"
-    node: Annotated[tuple[str, ...], grammar(parse_nodes)] = Field(
-        default=(), description=_node + f" (default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES]
-    )
-    _preprocess = "paper: the released AFL code's, mean and std 0.5; weights: as these were trained"
-    preprocess: Literal["paper", "weights"] = Field(default="weights", description=_preprocess)
-    _image_size = "pixels of a side of what the network sees (default: by --preprocess)"
-    image_size: int | None = Field(default=None, ge=1, le=4096, description=_image_size)
+    node: Annotated[tuple[str, ...], grammar(parse_nodes)] = option(
+        (), "NAME[:POOLING][*SCALE] of --list-nodes where features are taken; may be repeated "
+        f"(default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES],
+    )  # fmt: skip
+    preprocess: Way = option("weights", "as for these weights, or as the released AFL code")
+    image_size: int | None = option(None, "pixels (default: by --preprocess)", ge=1, le=4096)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -225,9 +195,9 @@ class Backbone(SeenOptions, Output):
 
     STAGE: ClassVar = "stages.extract:backbone"
     name: str = Field(description="resnet18, timm:NAME or another backbone, as extract has it")
-    out: Annotated[File, Writes("backbone")] = Field(description="a file NAME.afl")
-    _licence = "licence of the weights, as it stands in the file (default: not told)"
-    licence: str = Field(default="", kw_only=True, description=_licence)
+    out: Result = Field(description="a file NAME.afl")
+    _: KW_ONLY
+    licence: str = option("", "licence of the weights, as it stands in the file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,55 +206,40 @@ class NetworkOptions(WeightsOptions):
 
     EXECUTION_ONLY: ClassVar = frozenset({"batch_size", "device", "workers"})
 
-    _batch_size = "images that a thread takes at a time (default: 16, on a GPU 64)"
-    batch_size: int | None = Field(default=None, ge=1, le=2**16, description=_batch_size)
-    _device, _devices = "where the network runs", ["auto", "cpu", "cuda", "cuda:1"]
-    device: str = Field(default="auto", description=_device, examples=_devices)
-    _workers = "threads that decode images and run the network (default: one per core)"
-    workers: int | None = Field(default=None, ge=1, le=MOST, description=_workers)
-    _engine = "what runs the network; auto: onnxruntime on a processor where it agrees with torch"
-    engine: Engine = Field(default="auto", description=_engine)
+    batch_size: int | None = option(None, "images per thread (default: 16, GPU 64)", ge=1, le=2**16)
+    device: str = option("auto", "where the network runs, such as cpu, cuda, cuda:1")
+    workers: int | None = option(None, "threads of images (default: one per core)", ge=1, le=MOST)
+    engine: Engine = option("auto", "what runs the network; auto: onnxruntime where it agrees")
 
     def check(self) -> None:
-        super().check()
         if self.engine in GRAPH_ENGINES and self.device not in ("auto", "cpu"):
-            raise UsageError(
-                f"--engine {self.engine} runs on the processor: leave out --device {self.device}"
-            )
+            raise UsageError(f"--engine {self.engine} runs on the processor: leave out --device")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions):
-    """What features are of."""
+class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output):
+    """Run images through a frozen backbone and keep the features, so they are made only once."""
 
+    STAGE: ClassVar = "stages.extract:extract"
+    COMMON: ClassVar = frozenset(
+        {"out", "backbone", "data", "split", "weights", "image_size", "preprocess", "node"}
+        | {"dtype", "device"}
+    )
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
 
-    _threads = "threads that run the network (default: as many as cores may be used)"
-    threads: int | None = Field(default=None, ge=1, le=MOST, description=_threads)
-    backbone: Annotated[str, FROZEN_FILE] = Field(
-        description="the frozen network, or its file NAME.afl", examples=list(BACKBONES)
-    )
-    _data, _known = f"images; {PIXELS}", [one.shown for one in DATASETS.data.values()]
-    data: Annotated[str, BEHIND_COLON] = Field(
-        default="cifar10", description=_data, examples=_known
-    )
-    classes: Classes = Field(default=None, description=CLASSES)
-    split: Half = Field(default="train", description="which images")
-    _views = "average the features over views of an image (default: the image alone)"
-    views: Annotated[str | None, grammar(parse_views)] = Field(
-        default=None, description=_views, examples=["flip", "crops:5", "flip+crops:5"]
-    )
-    _shard = "I/N: part I (from 0) of N; see merge"
-    shard: Annotated[str | None, grammar(parse_part)] = Field(default=None, description=_shard)
-    limit: int | None = Field(default=None, ge=1, description="at most so many images of a split")
-    _precision = "number format of the network's arithmetic"
-    precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description=_precision)
-    _data_root = "folder of data sets and downloads (default: $AFLTOOL_DATA, else ./afl-data)"
-    data_root: Path | None = Field(default=None, description=_data_root)
-    _store = "folder of kept features (default: that of afltool store)"
-    store: Path | None = Field(default=None, description=_store)
-    skip_corrupt: bool = Field(default=False, description="leave out images that cannot be read")
-    unlabelled: bool = Field(default=False, description="without labels, for predict")
+    out: FileOut = option(None, "feature file (default: stored)")
+    backbone: Annotated[str, FROZEN_FILE] = Field(description=NETWORK, examples=list(BACKBONES))
+    data: Annotated[str, BEHIND_COLON] = option("cifar10", f"images; {PIXELS}", examples=DATA)
+    classes: Classes = option(None, CLASSES)
+    split: Half = option("train", "which images")
+    views: ViewsText = option(None, "average over flip, crops:N or flip+crops:N (default: none)")
+    shard: PartText = option(None, "part I/N, I from 0; see merge")
+    limit: int | None = option(None, "at most so many images of a split", ge=1)
+    precision: Literal["fp32", "bf16", "fp16"] = option("fp32", "arithmetic of the network")
+    data_root: Path | None = option(None, "data sets (default: $AFLTOOL_DATA, else ./afl-data)")
+    store: Path | None = option(None, "folder of kept features (default: that of afltool store)")
+    skip_corrupt: bool = option(False, "leave out images that cannot be read")
+    unlabelled: bool = option(False, "without labels, for predict")
 
     @property
     def part(self) -> Part:
@@ -297,51 +252,25 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions):
         return Views() if self.views is None else parse_views(self.views)
 
     def check(self) -> None:
-        super().check()
         self.excludes("classes", "unlabelled")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extract(ExtractOptions, Output):
-    """Run images through a frozen backbone and keep the features, so they are made only once."""
-
-    STAGE: ClassVar = "stages.extract:extract"
-    COMMON: ClassVar = frozenset(
-        {"out", "backbone", "data", "split", "weights", "image_size", "preprocess", "node"}
-        | {"dtype", "device"}
-    )
-
-    _out = "feature file (default: in the store)"
-    out: Annotated[Path | None, Writes("features")] = Field(default=None, description=_out)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtractNodes(Extract, Printed):
+class ExtractNodes(ExtractOptions, Printed):
     """Run images through a frozen backbone and keep the features, so they are made only once."""
 
     PRINTS: ClassVar = "cli.calls:extract"
 
-    _list_nodes = "print what --node can name, extract nothing"
-    list_nodes: bool = Field(default=False, description=_list_nodes)
+    list_nodes: bool = option(False, "print what --node can name, extract nothing")
 
     def check(self) -> None:
-        super().check()
         of_networks = {"backbone", "data", "image_size", "preprocess", "views", "weights", "node"}
-        for name in fields_of(Extract).keys() - of_networks:
-            self.excludes(name, "list_nodes")
+        self.excludes("list_nodes", *sorted(fields_of(ExtractOptions).keys() - of_networks))
         self.needs("as_json", "list_nodes")
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnitsOptions(Options):
-    """How features are summed before they are scaled."""
-
-    _bits = "values are summed as multiples of 2^-N, exactly; with 24 the range is ±8,388,608"
-    unit_bits: int = Field(default=24, ge=0, le=40, description=_bits)
-
-
 @dataclass(frozen=True)
-class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
+class Scale(Threads, NamedRows, Output):
     """Sum up a site's features, so that all sites scale alike.
 
     Values may be missing (NaN). aggregate adds the sums up, solve makes the scaling of their total,
@@ -351,16 +280,13 @@ class Scale(Threads, UnitsOptions, EmbeddingsOptions, Output):
     STAGE: ClassVar = "stages.import_embeddings:scale"
     REFUSES: ClassVar = frozenset({"min_rows"})
 
-    rows: Annotated[File, Reads()] = Field(description="a feature file, or what import takes")
-    out: Annotated[File, Writes("statistics")] = Field(description="file of the sums")
-    _client = "name of this site (default: that of the file)"
-    client: str | None = Field(default=None, kw_only=True, description=_client)
-    min_rows: int = Field(default=0, ge=0, kw_only=True, description="refuse sums of fewer rows")
-
-
-def store_folder(options: ExtractOptions) -> Path:
-    """The store that these options mean: the given one, or the default."""
-    return options.store or default_store()
+    rows: Input = Field(description="a feature file, or what import takes")
+    out: Result = Field(description="file of the sums")
+    _: KW_ONLY
+    backbone: str = option(IMPORTED, MADE_BY)
+    unit_bits: int = option(24, UNITS, ge=0, le=40)
+    client: str | None = option(None, "name of this site (default: that of the file)")
+    min_rows: int = option(0, "refuse sums of fewer rows", ge=0)
 
 
 def default_store() -> Path:

@@ -1,9 +1,5 @@
 """Texts of options with a grammar: parts and clients, nodes of a network, views of a picture.
 
-    --shard, --only   I/N; 0-9,12
-    --node            NAME[:POOLING][*SCALE], such as layer3:mean+max or encoder.layers.5*0.125
-    --views           flip, crops:N, flip+crops:N
-
 A node is a layer, a node of the traced graph, or `PENULTIMATE`; `STAGES` stands for several of
 them. Views are deterministic, and their features are averaged: flip is the picture and its mirror
 image; crops:N are N squares at 8/7 of the side, the center, then the corners.
@@ -17,7 +13,6 @@ from fractions import Fraction
 from math import frexp
 
 from ..errors import UsageError
-from ..values.ridge_spec import Written
 
 
 @dataclass(frozen=True)
@@ -31,55 +26,29 @@ class Part:
         return f"{self.number}/{self.count}"
 
     def of(self, n: int) -> slice:
-        """The places of this part in a sequence of ``n``.
-
-        >>> "abcde"[Part(1, 2).of(5)]
-        'cde'
-        """
+        """The places of this part in a sequence of ``n``."""
         return slice(n * self.number // self.count, n * (self.number + 1) // self.count)
 
 
 def parse_part(text: str, option: str = "--shard") -> Part:
-    """'I/N' with I from 0.
-
-    >>> parse_part("2/8")
-    Part(number=2, count=8)
-    """
+    """'I/N' with I from 0."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if not match or not int(match[1]) < int(match[2]):
         raise UsageError(f"{option} is I/N with I from 0 to N−1, such as 0/8; found {text!r}")
     return Part(int(match[1]), int(match[2]))
 
 
-@dataclass(frozen=True)
-class Numbers(Written):
-    """Clients by their numbers, the first and last of each range."""
-
-    ranges: tuple[tuple[int, int], ...]
-
-    def below(self, clients: int) -> list[int]:
-        """The numbers of so many clients, ascending, each once.
-
-        >>> parse_clients("0-2,5").below(10)
-        [0, 1, 2, 5]
-        """
-        if not all(0 <= first <= last < clients for first, last in self.ranges):
-            raise UsageError(
-                f"--only {self}: the {clients} clients are numbered 0 to {clients - 1}"
-            )
-        return sorted({k for first, last in self.ranges for k in range(first, last + 1)})
-
-
-def parse_clients(text: str) -> Part | Numbers:
-    """'0-9,12', or 'I/N'."""
-    if "/" in text:
-        return parse_part(text, "--only")
-    pairs = [re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", one) for one in text.split(",")]
-    if None in pairs:
-        raise UsageError(
-            f"--only takes clients such as 0-9 or 3,7-8, or a part I/N; found {text!r}"
-        )
-    return Numbers(text, tuple((int(m[1]), int(m[2] or m[1])) for m in pairs if m))
+def parse_numbers(text: str, clients: int) -> list[int]:
+    """The numbers of clients, of so many, that '0-2,5' names: ascending, each once."""
+    found: set[int] = set()
+    for one in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", one)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < clients:
+            form = f"0-9 or 3,7-8, numbered 0 to {clients - 1}, or a part I/N"
+            raise UsageError(f"--only takes clients such as {form}; found {text!r}")
+        found |= {*range(first, last + 1)}
+    return sorted(found)
 
 
 # ---------------------------------------------------------------- nodes
@@ -108,18 +77,12 @@ class Node:
 
 
 def parse_node(text: str) -> Node:
-    """The node that a text names.
-
-    >>> parse_node("blocks.5:max*1/8")
-    Node(name='blocks.5', pooling='max', scale=0.125)
-    """
+    """The node that a text such as 'blocks.5:max*1/8' names."""
     place, star, factor = text.partition("*")
     name, colon, pooling = place.partition(":")
     if not name or (colon and pooling not in POOLINGS):
-        raise UsageError(
-            f"--node is NAME, NAME:POOLING or NAME:POOLING*SCALE, with a pooling of "
-            f"{', '.join(POOLINGS)}; found {text!r}"
-        )
+        form = f"NAME, NAME:POOLING or NAME:POOLING*SCALE, with a pooling of {', '.join(POOLINGS)}"
+        raise UsageError(f"--node is {form}; found {text!r}")
     if name == PENULTIMATE and colon:
         raise UsageError(f"--node {text}: what enters the classifier is pooled by the network")
     return Node(name, pooling or None, _scale(text, factor) if star else 1.0)
@@ -132,19 +95,13 @@ def _scale(text: str, factor: str) -> float:
     except (ValueError, ArithmeticError):
         value = mantissa = exponent = 0
     if mantissa != 0.5 or abs(exponent - 1) > MOST_SHIFT:
-        raise UsageError(
-            f"--node {text}: a scale is a power of two from 2^-{MOST_SHIFT} to 2^{MOST_SHIFT}, "
-            f"such as 0.125 or 1/8; found {factor!r}"
-        )
+        range_ = f"a power of two from 2^-{MOST_SHIFT} to 2^{MOST_SHIFT}, such as 1/8"
+        raise UsageError(f"--node {text}: a scale is {range_}; found {factor!r}")
     return value
 
 
 def parse_nodes(texts: tuple[str, ...]) -> tuple[Node, ...]:
-    """The nodes in the order given.
-
-    Raises:
-        UsageError: a text that names none, or a node twice.
-    """
+    """The nodes in the order given; `UsageError` for a text that names none, or a node twice."""
     nodes = tuple(parse_node(text) for text in texts)
     refuse_twice([node.slice_name for node in nodes])
     return nodes
@@ -182,11 +139,7 @@ class Views:
         return "+".join(["flip"] * self.flip + [f"crops:{self.crops}"] * bool(self.crops))
 
     def outer(self, side: int) -> int:
-        """Side of the square that views of ``side`` are cut from.
-
-        >>> Views(crops=5).outer(224)
-        256
-        """
+        """Side of the square that views of ``side`` are cut from: of 224, with crops, 256."""
         return side + side // LARGER if self.crops else side
 
     def inner(self, side: int) -> int:
@@ -204,16 +157,10 @@ class Views:
 
 
 def parse_views(text: str) -> Views:
-    """The views that a text names, in any order.
-
-    >>> parse_views("crops:5+flip")
-    Views(flip=True, crops=5)
-    """
+    """The views that a text such as 'crops:5+flip' names, in any order."""
     words = sorted(text.split("+"))
     crops = [int(match[1]) for one in words if (match := re.fullmatch(r"crops:([2-5])", one))]
     if words != [*(f"crops:{n}" for n in crops[:1]), *["flip"] * ("flip" in words)]:
-        raise UsageError(
-            f"--views is flip, crops:N or flip+crops:N with N from 2 to {MOST_CROPS}; "
-            f"found {text!r}"
-        )
+        form = f"flip, crops:N or flip+crops:N with N from 2 to {MOST_CROPS}"
+        raise UsageError(f"--views is {form}; found {text!r}")
     return Views("flip" in words, *crops)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from .base import File, Files, Options, Reads, Writes
+from ..errors import UsageError
+from .base import Choices, Input, Inputs, Options, Result, option
 from .common import Output, Printed, Threads
 
-ANY = "any file that afltool wrote"
+AnyFile = Annotated[Input, Field(description="any file that afltool wrote")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Printed):
     """How what is found is printed."""
 
-    field: str | None = Field(default=None, description="only this field, such as report.ridge")
+    field: str | None = option(None, "only this field, such as report.ridge")
 
     def check(self) -> None:
         self.excludes("as_json", "field")
@@ -26,15 +28,10 @@ class Found(Printed):
 
 @dataclass(frozen=True)
 class Info(Found):
-    """Show what is in a file, and its digest; with --all also where it comes from."""
+    """Show what is in a file, and its digest; --json shows all, such as where it comes from."""
 
     PRINTS: ClassVar = "cli.calls:info"
-    file: Annotated[File, Reads()] = Field(description=ANY)
-    all: bool = Field(default=False, kw_only=True, description="print all, such as the recipe")
-
-    def check(self) -> None:
-        super().check()
-        self.excludes("all", "as_json", "field")
+    file: AnyFile = Field()
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class Diff(Printed):
 
     STAGE: ClassVar = "stages.inspect:diff"
     PRINTS: ClassVar = "cli.calls:diff"
-    first: Annotated[File, Reads()] = Field(description=ANY)
-    second: Annotated[File, Reads()] = Field(description="another one of its kind")
+    first: AnyFile = Field()
+    second: AnyFile = Field()
 
 
 @dataclass(frozen=True)
@@ -53,10 +50,9 @@ class Store(Printed):
 
     STAGE: ClassVar = "stages.inspect:store"
     PRINTS: ClassVar = "cli.calls:store"
-    _folder = "a store (default: $AFLTOOL_STORE, else an ./afl-store that is there, else the cache)"
-    folder: Path | None = Field(default=None, description=_folder)
-    _prune = "remove what was not read for so many days; runs that linked it keep it"
-    prune: float | None = Field(default=None, ge=0, kw_only=True, description=_prune)
+    folder: Path | None = option(None, "a store (default: $AFLTOOL_STORE, ./afl-store, the cache)")
+    _: KW_ONLY
+    prune: float | None = option(None, "remove what was not read for so many days", ge=0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class StatusOf(Found):
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
 
     PRINTS: ClassVar = "cli.calls:status"
-    folder: Annotated[File, Reads()] = Field(description="the folder of a run or a study")
+    folder: Input = Field(description="the folder of a run or a study")
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Verify(Threads, Printed):
     """Read every byte and compare every checksum and digest; stop at the first damaged file."""
 
     PRINTS: ClassVar = "cli.calls:verify"
-    files: Annotated[Files, Reads()] = Field(description="files, folders, or - for stdin")
+    files: Inputs = Field(description="files, folders, or - for stdin")
 
 
 # ---------------------------------------------------------------- pictures
@@ -84,10 +80,8 @@ MM = 25.4  # millimetres of an inch
 class SizeOptions(Options):
     """The size of a picture: options of every `plot`."""
 
-    _width_mm = "width of the picture; a column of a paper has 85 (default: as it needs)"
-    width_mm: float | None = Field(default=None, ge=40, le=400, description=_width_mm)
-    _dpi = "pixels per inch of a .png file (default: 150)"
-    dpi: int | None = Field(default=None, ge=30, le=1200, description=_dpi)
+    width_mm: float | None = option(None, "width; a column of a paper has 85", ge=40, le=400)
+    dpi: int | None = option(None, "pixels per inch of a .png file (default: 150)", ge=30, le=1200)
 
     def inches(self, otherwise: float) -> float:
         """The width in inches; ``otherwise``: millimetres where none is given."""
@@ -95,44 +89,26 @@ class SizeOptions(Options):
 
 
 AS_NEEDED = SizeOptions()
-Evaluation = Annotated[File, Reads()]
-FIGURES = "what evaluate wrote with -o (JSON, with the --metrics), or a total of counts"
-Drawn = Annotated[File, Writes("picture")]
-OUT = "a .png, .svg or .pdf file"
+Drawn = Annotated[Result, Field(description="a .png, .svg or .pdf file")]
+SEVERAL = ("partition",)  # kinds that take several files
+#: Kinds of pictures: what is drawn, of which files.
+KINDS = {
+    "partition": "rows by client and class, of partition files side by side",
+    "confusion": "a confusion matrix, of evaluate -o or a total of counts",
+    "reliability": "accuracy by confidence, of evaluate -o or a total of counts",
+    "rounds": "figures of every round, of a run, evaluate -o or a head",
+}
 
 
 @dataclass(frozen=True)
-class PartitionPicture(SizeOptions, Output):
-    """Draw a partition: rows by client and class, and rows per client."""
+class Picture(SizeOptions, Output):
+    """Draw a picture."""
 
-    STAGE: ClassVar = "stages.plot:partition_picture"
-    files: Annotated[Files, Reads("partition")] = Field(description="partition files, side by side")
-    out: Drawn = Field(description=OUT)
+    STAGE: ClassVar = "stages.plot:plot"
+    kind: Annotated[str, Choices(KINDS)] = Field(description="what is drawn")
+    files: Inputs = Field(description="files of which it is drawn")
+    out: Drawn = Field()
 
-
-@dataclass(frozen=True)
-class ConfusionPicture(SizeOptions, Output):
-    """Draw the confusion matrix of an evaluation."""
-
-    STAGE: ClassVar = "stages.plot:confusion_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class ReliabilityPicture(SizeOptions, Output):
-    """Draw the accuracy of a head by its confidence, and the number of rows by confidence."""
-
-    STAGE: ClassVar = "stages.plot:reliability_picture"
-    file: Evaluation = Field(description=FIGURES)
-    out: Drawn = Field(description=OUT)
-
-
-@dataclass(frozen=True)
-class RoundsPicture(SizeOptions, Output):
-    """Draw error, accuracy, seconds and bytes of every round; for several runs the accuracies."""
-
-    STAGE: ClassVar = "stages.plot:rounds_picture"
-    _files = "a run folder, JSON of evaluate --each-round, or a head file; several are compared"
-    files: Annotated[Files, Reads()] = Field(description=_files)
-    out: Drawn = Field(description=OUT)
+    def check(self) -> None:
+        if len(self.files) != 1 and self.kind not in SEVERAL:
+            raise UsageError(f"plot {self.kind} takes one file; found {len(self.files)}")

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..options.grammars import Part, parse_clients
+from ..options.grammars import parse_numbers, parse_part
 from ..values.arrays import I64, Digest
 from ..values.names import places_of_numbers
 
@@ -142,9 +142,9 @@ def chosen_clients(drawn: Sequence[int], only: str | None, names: Sequence[str])
     """
     if only is None:
         return list(drawn)
-    if isinstance(which := parse_clients(only), Part):
-        return list(drawn[which.of(len(drawn))])
-    places, called = which.below(len(names)), places_of_numbers(names)
+    if "/" in only:
+        return list(drawn[parse_part(only, "--only").of(len(drawn))])
+    places, called = parse_numbers(only, len(names)), places_of_numbers(names)
     for k in places if len(places) < len(names) else ():
         if called.get(k, k) != k:
             raise UsageError(

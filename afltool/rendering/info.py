@@ -7,7 +7,6 @@ from typing import Any
 
 from ..files.evaluations import figure_text
 from ..values.text import COLUMNS, PIXELS
-from .tables import print_facts
 from .terminal import on_stdout, print_words
 
 Facts = Mapping[str, Any]
@@ -16,12 +15,8 @@ _LEFT_OUT = "{:,} images that cannot be read, such as {}; --field source.skipped
 
 
 def print_brief(facts: dict[str, Any]) -> None:
-    """Kind, digest, rows, classes, clients, ridge; `print_facts` tells the rest."""
-    lines = _LINES.get(str(facts.get("kind"))) if "checked" in facts else None
-    if lines is None:
-        print_facts(facts)
-        return
-    rows = {"kind": facts["kind"], "digest": facts["digest"], **lines(facts)}
+    """Kind, digest, rows, classes, clients, ridge of what `stages.inspect.info` finds."""
+    rows = {"kind": facts["kind"], "digest": facts["digest"], **_LINES[facts["kind"]](facts)}
     if facts["checked"] != "all":
         rows["checked"] = facts["checked"]
     print_words(on_stdout(), ((k, v) for k, v in rows.items() if v), bold=True)

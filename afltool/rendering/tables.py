@@ -25,38 +25,6 @@ from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_wo
 Round = dict[str, Any]
 ROWS = 25  # of a table of rounds that a person sees; CSV and JSON have them all
 MOST_ROWS = 200  # of a table of classes or parts
-SHOWN = 12  # entries of a long list that are shown; --json has all of them
-
-
-def print_facts(facts: dict[str, Any]) -> None:
-    """A two-column table of nested facts on stdout, and a table of the rounds if there are any."""
-    rounds = facts.get("report", {}).get("phases", [])
-    if rounds:
-        report = {k: v for k, v in facts["report"].items() if k != "phases"}
-        facts = {**facts, "report": report}
-    print_words(on_stdout(), _flat(facts), bold=True)
-    if rounds:
-        print_whole(on_stdout(), rounds_table(rounds))
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for key, entry in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(entry, dict) and entry:
-            rows += _flat(entry, name + ".")
-        else:
-            rows.append((name.replace("_", " "), _text(entry)))
-    return rows
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        shown = ", ".join(_text(v) for v in value[:SHOWN])
-        return shown + (f", … ({len(value)} in all)" if len(value) > SHOWN else "")
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "–" if value in (None, "", {}) else str(value)
 
 
 def print_metrics(metrics: dict[str, Any]) -> None:

@@ -23,11 +23,12 @@ from ..options.base import (
     absolute,
     default_of,
     fields_of,
+    files_in,
     flag,
     grammar,
     set_of,
 )
-from ..options.common import SEED, Threads, files_in, files_of
+from ..options.common import SEED, Threads, files_of
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions, NumberFormat, TableOptions
 from ..options.partition import SCHEMES, PartitionOptions
@@ -118,7 +119,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 #: Options of stages that a run decides itself, or has no use for.
 OMITTED = {
     TABLE: {*fields_of(NumberFormat)},  # those of extract
-    "extract": {"split", "shard", "unlabelled", "threads"},
+    "extract": {"split", "shard", "unlabelled", "threads", "out", "overwrite"},
     "local_stats": {"partition", "client", "only", "sum", "held_out", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
     "solve": {"head", "validate", "threads"},

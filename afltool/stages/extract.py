@@ -26,7 +26,7 @@ from ..files.hdf5 import strict
 from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance
 from ..options.common import FROZEN
-from ..options.features import Backbone, Extract
+from ..options.features import Backbone, ExtractOptions
 from ..progress import log
 from ..values.arrays import U8, Digest
 from .runner import Files, Job, StageFunction
@@ -35,7 +35,7 @@ COMMIT_SECONDS = 5.0
 
 
 @StageFunction
-def extract(o: Extract, files: Files) -> Job:
+def extract(o: ExtractOptions, files: Files) -> Job:
     """Write the features of every image of a split: what enters the backbone's classifier.
 
     Without ``out`` the file lies in the store (``store``, else $AFLTOOL_STORE, else ./afl-store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..files.recipes import FOR_PEOPLE
 from ..files.schema import SUMMARY
 from ..math.metrics.counting import CELLS
 from ..math.metrics.figures import MANY
-from ..options import look
+from ..options.look import Picture
 from ..partitions import Partition
 from ..rendering import classes, curves
 from ..rendering.style import check_picture
@@ -28,19 +27,7 @@ from .runner import Files, Job, StageFunction
 Facts = dict[str, Any]
 
 
-def picture(draw: Callable[[Any], Path]) -> StageFunction[Any]:
-    """A picture as a stage; the name of its file is checked before anything is read."""
-
-    @wraps(draw)
-    def job(o: Any, files: Files) -> Job:
-        check_picture(o.out, o)
-        return Job.one(o.out, FOR_PEOPLE, lambda: lambda path, recipe: draw(o))
-
-    return StageFunction(job)
-
-
-@picture
-def partition_picture(o: look.PartitionPicture) -> Path:
+def _partition(o: Picture) -> Path:
     """Rows by client and class, and by client, of a partition; those of several side by side."""
     partitions = [load_partition(one) for one in o.files]
     panels = [_panel(one, partitions) for one in partitions]
@@ -72,13 +59,12 @@ def _evaluation(path: Path) -> Facts:
     return heads[0]
 
 
-@picture
-def confusion_picture(o: look.ConfusionPicture) -> Path:
+def _confusion(o: Picture) -> Path:
     """The confusion matrix of an evaluation's JSON file."""
-    facts = _evaluation(o.file)
+    facts = _evaluation(o.files[0])
     if "confusion" not in facts:
         raise UsageError(
-            f"{o.file} counts {len(facts['per_class'])} classes, and no confusion matrix of so "
+            f"{o.files[0]} counts {len(facts['per_class'])} classes, and no confusion matrix of so "
             "many: draw what afltool evaluate … -o writes, which has its cells"
         )
     names = list(facts["per_class"])
@@ -102,16 +88,15 @@ def _cells(confusion: Any) -> tuple[I64, I64, I64]:
     return true, predicted, matrix[true, predicted]
 
 
-@picture
-def reliability_picture(o: look.ReliabilityPicture) -> Path:
+def _reliability(o: Picture) -> Path:
     """Accuracy by confidence, from what ``evaluate --metrics ece -o`` wrote."""
-    facts = _evaluation(o.file)
+    facts = _evaluation(o.files[0])
     if "reliability" not in facts:
         raise UsageError(
-            f"{o.file} has no reliability: write it with afltool evaluate … --metrics ece -o FILE; "
-            f"scores of a {facts['head']['name']} head may be none, see afltool calibrate"
+            f"{o.files[0]} has no reliability: write it with afltool evaluate … --metrics ece -o "
+            f"FILE; scores of a {facts['head']['name']} head may be none, see afltool calibrate"
         )
-    written.check_evaluation(o.file, facts, written.Reliability)
+    written.check_evaluation(o.files[0], facts, written.Reliability)
     ece, head = facts["metrics"]["ece"]["value"], facts["head"]["name"]
     note = f"expected calibration error {'undetermined' if ece is None else f'{ece:.4f}'}"
     title = f"{head} head, {facts['n']:,} rows"
@@ -121,16 +106,12 @@ def reliability_picture(o: look.ReliabilityPicture) -> Path:
 # ---------------------------------------------------------------- of heads and runs
 
 
-@picture
-def rounds_picture(o: look.RoundsPicture) -> Path:
+def _rounds(o: Picture) -> Path:
     """Error, accuracies, seconds and bytes of every round.
 
-    ``files``: a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies). Of
-    several: accuracy by round, and by the bytes that a client has sent.
+    Of a run folder, what ``evaluate --each-round -o`` wrote, or a head (no accuracies).
     """
     path = o.files[0]
-    if len(o.files) > 1:
-        raise UsageError("plot rounds draws one run; plot study --x round draws those of a study")
     if path.is_dir() or path.suffix == ".json":
         facts = _with_rounds(path)
         rounds, title = facts["rounds"], f"top-1 {facts['top1']:.2%} of {facts['n']:,} rows"
@@ -145,3 +126,18 @@ def rounds_picture(o: look.RoundsPicture) -> Path:
 def _with_rounds(path: Path) -> Facts:
     """The summary of a finished run, or an evaluation of every round."""
     return written.read_evaluation(path / SUMMARY if path.is_dir() else path, written.Rounds)
+
+
+DRAW: dict[str, Callable[[Picture], Path]] = {
+    "partition": _partition,
+    "confusion": _confusion,
+    "reliability": _reliability,
+    "rounds": _rounds,
+}
+
+
+@StageFunction
+def plot(o: Picture, files: Files) -> Job:
+    """A picture of one of `look.KINDS`; the name of its file is checked before anything is read."""
+    check_picture(o.out, o)
+    return Job.one(o.out, FOR_PEOPLE, lambda: lambda path, recipe: DRAW[o.kind](o))

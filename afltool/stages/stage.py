@@ -67,8 +67,9 @@ FEATURES, PARTITION, STATISTICS, HEAD = "features", "partition", "statistics", "
 
 _SHARDS = Parts("shard", "merge", "shards")
 _CLIENTS = Parts("only", "aggregate", "files")
+EXTRACT = features.ExtractOptions
 _IN_ORDER = (
-    Stage("extract", features.ExtractOptions, features.Extract, FEATURES, _SHARDS, stored=True),
+    Stage("extract", EXTRACT, EXTRACT, FEATURES, _SHARDS, stored=True),
     Stage("merge", Options, features.Merge, FEATURES),
     Stage("partition", partitions.PartitionOptions, partitions.Partition, PARTITION),
     Stage("head", Options, statistics.NewHead, HEAD),

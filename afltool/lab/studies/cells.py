@@ -21,8 +21,8 @@ from ...files.locks import alone
 from ...heads import OPTIONS, make_options
 from ...inputs import read_json
 from ...options.base import flag
-from ...options.common import frozen_in
-from ...options.features import ExtractOptions, store_folder
+from ...options.common import FROZEN_FILE
+from ...options.features import ExtractOptions, default_store
 from ...options.partition import PartitionOptions
 from ...plugins import need_torch
 from ...runs.config import FIELDS, TABLE, HereOptions, RunConfig
@@ -200,7 +200,7 @@ class Cell:
         *splits, clients = self.files(folder)
         steps: list[Step] = []
         if self.config.extract is not None:
-            store = store_folder(self.config.extract)
+            store = self.config.extract.store or default_store()
             extract = replace(self.config.extract, store=store)
             steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
         if self.method is not None and self.config.partition is not None:
@@ -276,7 +276,7 @@ OF_BOTH |= {"train_features", "test_features", "partition", "partition_seed", "w
 
 def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
     """The preprocessing as keys have it: another than ``paper``, the default when keys began."""
-    if extract is None or frozen_in(extract.backbone) or extract.preprocess == "paper":
+    if extract is None or FROZEN_FILE.path(extract.backbone) or extract.preprocess == "paper":
         return {}
     return {"preprocess": extract.preprocess}
 

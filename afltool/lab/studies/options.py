@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from ...errors import UsageError
 from ...options.base import File, Holds, Options, Reads, Writes, flag
 from ...options.common import Output
-from ...options.look import OUT, Drawn, SizeOptions
+from ...options.look import Drawn, SizeOptions
 from ...values.names import MEASURES
 
 
@@ -195,8 +195,8 @@ class StudyPicture(SizeOptions, Output):
 
     STAGE: ClassVar = "lab.studies.plots:study_picture"
     study: Annotated[File, Reads()] = Field(description="the folder of a study")
-    out: Drawn = Field(description=OUT)
-    _x = "an option, round, or a figure such as upload_bytes"
+    out: Drawn = Field()
+    _x = "an option, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
     y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))
     _by = "options that tell the lines apart (default: head, and what differs within a head)"

@@ -24,11 +24,11 @@ from ...files.hdf5 import read_header
 from ...files.outputs import check_output
 from ...files.schema import SUMMARY
 from ...inputs import read_json
-from ...options.look import ConfusionPicture, RoundsPicture
+from ...options.look import Picture
 from ...rendering.classes import plot_confusion
 from ...rendering.curves import plot_reliability
 from ...runs.folder import RunFolder
-from ...stages.plot import confusion_picture, rounds_picture
+from ...stages.plot import plot
 from ...values.names import COUNTS
 from ...values.text import shown
 from .cells import StudyFolder, line
@@ -162,10 +162,10 @@ def of_run(root: Path) -> Found:
     classes = read_json(metrics, "the metrics")["per_class"] if metrics.is_file() else {}
     drawn: list[Drawn] = []
     if summary["rounds"][1:]:
-        svg = picture(lambda out: rounds_picture(RoundsPicture((root,), out)))
+        svg = picture(lambda out: plot(Picture("rounds", (root,), out)))
         drawn.append(("error, accuracy, seconds and bytes of each round", svg))
     if 0 < len(classes) <= MANY:
-        svg = picture(lambda out: confusion_picture(ConfusionPicture(metrics, out)))
+        svg = picture(lambda out: plot(Picture("confusion", metrics, out)))
         drawn.append(("what it takes for what", svg))
     options = {**summary.get("options", {}), **summary.get("settings", {})}
     return {
