@@ -345,8 +345,16 @@ def allowed_of(info: Any) -> str:
     every = ((name, getattr(m, name, None)) for name in words for m in info.metadata)
     limits = {name: value for name, value in every if value is not None}
     if limits.keys() == {"ge", "le"}:
-        return f"{limits['ge']} to {limits['le']}"
+        return f"{limits['ge']} to {_number(limits['le'])}"
     return ", ".join(f"{words[name]} {number}" for name, number in limits.items())
+
+
+def _number(value: float) -> str:
+    """The number; a large power of two, or one less, as that."""
+    for less in (0, 1):
+        if isinstance(value, int) and value >= 2**20 and (value + less).bit_count() == 1:
+            return f"2^{(value + less).bit_length() - 1}{' − 1' * less}"
+    return str(value)
 
 
 def help_of(info: Any, default: str | None = None) -> str:

@@ -39,7 +39,9 @@ class Threads(Options):
 
     EXECUTION_ONLY: ClassVar = frozenset({"threads"})
 
-    threads: int | None = option(None, "threads (default: one per core)", ge=1, le=MOST)
+    threads: int | None = option(
+        None, "threads; no result depends on them (default: one per core)", ge=1, le=MOST
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,9 +88,9 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     backbone: FileIn = option(None, "frozen backbone NAME.afl of the features; needs no PyTorch")
     scores: bool = option(False, "add a column with the score of each class")
     top: int = option(1, "classes of each row, best first", ge=1, le=100_000)
-    coverage: float | None = option(None, "add a set with the class by this chance", gt=0, lt=1)
+    coverage: float | None = option(None, "add prediction sets of this coverage", gt=0, lt=1)
     per_class: bool = option(False, "the chance holds for each class (Mondrian)")
-    min_confidence: float | None = option(None, "lowest probability of a class", gt=0, le=1)
+    min_confidence: float | None = option(None, "give no class below this probability", gt=0, le=1)
     data_root: Path | None = option(None, "folder that paths in a table are relative to")
 
     def check(self) -> None:

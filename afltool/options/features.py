@@ -104,8 +104,8 @@ class ColumnOptions(Options):
 
     x: str | None = option(None, "array or column of features (default: x)")
     row_ids: str | None = option(None, f"row ids (default: {', '.join(ROW_IDS)}, else row/N)")
-    feature_columns: tuple[str, ...] = option((), "COLUMN,COLUMN (default: all of numbers)")
-    categories: tuple[str, ...] = option((), "COLUMN,… of texts, or COLUMN=VALUE,…: 0 or 1 a value")
+    feature_columns: tuple[str, ...] = option((), "COLUMN,… that are features (default: numbers)")
+    categories: tuple[str, ...] = option((), "text columns as 0 and 1: COLUMN,… or COLUMN=VALUE,…")
 
     def check(self) -> None:
         for name in ("feature_columns", "categories"):
@@ -180,8 +180,8 @@ class SeenOptions(WeightsOptions):
         (), "NAME[:POOLING][*SCALE] of --list-nodes where features are taken; may be repeated "
         f"(default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES],
     )  # fmt: skip
-    preprocess: Way = option("weights", "as for these weights, or as the released AFL code")
-    image_size: int | None = option(None, "pixels (default: by --preprocess)", ge=1, le=4096)
+    preprocess: Way = option("weights", "as the weights were trained, or as the released AFL code")
+    image_size: int | None = option(None, "side, pixels (default: by --preprocess)", ge=1, le=4096)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -208,7 +208,7 @@ class NetworkOptions(WeightsOptions):
 
     batch_size: int | None = option(None, "images per thread (default: 16, GPU 64)", ge=1, le=2**16)
     device: str = option("auto", "where the network runs, such as cpu, cuda, cuda:1")
-    workers: int | None = option(None, "threads of images (default: one per core)", ge=1, le=MOST)
+    workers: int | None = option(None, "decoding threads (default: one per core)", ge=1, le=MOST)
     engine: Engine = option("auto", "what runs the network; auto: onnxruntime where it agrees")
 
     def check(self) -> None:

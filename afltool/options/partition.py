@@ -37,11 +37,15 @@ class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
 
     scheme: Annotated[str, Choices(SCHEMES)] = option("dirichlet", "how rows are dealt to clients")
-    alpha: float | None = option(None, "α of Dirichlet; small: few classes", ge=1e-100, le=1e100)
+    alpha: float | None = option(
+        None, "α of the Dirichlet distribution; small: few classes per client", ge=1e-100, le=1e100
+    )
     clients: int | None = option(None, "number of clients K", ge=1, le=MOST)
     seed: int = option(0, "seed of the partition", ge=0, le=SEED)
-    shards_per_client: int | None = option(None, "shards, or classes, of each", ge=1, le=MOST)
-    min_size: int | None = option(None, "draw again until all have such rows", ge=0, le=SEED)
+    shards_per_client: int | None = option(
+        None, "shards per client (pathological-pfl: classes)", ge=1, le=MOST
+    )
+    min_size: int | None = option(None, "redraw until each client has this many", ge=0, le=SEED)
     held_out: float = option(0.0, "share of clients held out", ge=0, lt=1)
     label_noise: float = option(0.0, "share of relabeled rows", ge=0, lt=1)
     table: FileIn = option(None, "table of row ids and clients: .csv or .parquet")

@@ -30,8 +30,8 @@ class LocalStatsOptions(Threads):
 
     partition: FileIn = option(None, "partition file: which client owns which row")
     client: str | None = option(None, "a real client, who owns all rows")
-    only: str | None = option(None, "only the clients 0-9, or 3,7-8, or part I/N, I from 0")
-    participation: float = option(1.0, "share of clients, drawn for each layer", gt=0, le=1)
+    only: str | None = option(None, "only clients 0-9, or 3,7-8, or part I/N (I from 0)")
+    participation: float = option(1.0, "share of clients, redrawn for each layer", gt=0, le=1)
     participation_kind: Draw = option("consistent", "whether one draw sends all sums of a layer")
     participation_seed: int | None = option(None, "seed of the draw (default: 0)", ge=0, le=SEED)
     sum: bool = option(False, "write one file: the sum of these clients")
