@@ -188,7 +188,7 @@ def test_names_of_openclip_and_its_tags(open_clip):
     ):
         with pytest.raises(error, match=said):
             load_backbone(name, weights=weights)
-    with pytest.raises(UsageError, match=r"similar names: .*ViT-B-32"):
+    with pytest.raises(UsageError, match="no such model of OpenCLIP"):
         load_backbone("open_clip:ViT-B-33", weights="random")
 
 
