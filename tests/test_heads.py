@@ -219,7 +219,7 @@ REFUSED = [
     ("linear", {"layers": 3}, "no option 'layers'"),
     ("linear", {"standardise": True, "keep_gamma": True}, "--keep-gamma needs the original"),
     ("liner", {}, "no head 'liner'"),
-    ("random-features", {"compute": "float16"}, "--compute is float32, float64 or fixed"),
+    ("random-features", {"compute": "float16"}, "--compute is float32, float64, fixed"),
     ("discriminant", {"rule": "nearest-mean", "shrinkage": 0.1}, "takes no --shrinkage"),
     ("discriminant", {"rule": "fed3r", "ridge": "auto"}, "a ridge is a number ≥ 0; found"),
     ("safle", {"experts": 9, "every_digit": True}, "--every-digit is not used with --experts"),

@@ -133,5 +133,5 @@ def store(o: Store) -> None:
         return
     for one in sorted(found["files"], key=lambda one: -one["bytes"]):
         say(f"{byte_text(one['bytes']):>9}  {one['days']:7.1f} days  {one['path']}")
-    removed = f"; removed {len(found['removed'])} files" if o.prune is not None else ""
+    removed = f"; removed: {len(found['removed'])} files" if o.prune is not None else ""
     tell(f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}{removed}")
