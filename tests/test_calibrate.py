@@ -28,17 +28,9 @@ from afltool.math.metrics import from_counts as fc
 from afltool.values.ridge_spec import parse_bins
 
 PROBABILITIES, SCORES = parse_bins("0:1:240"), parse_bins("-0.5:1.5:240")
-
-
 METHODS = ("platt", "temperature", "isotonic")
-
-
 EDGES = np.array(SCORES.edges)
-
-
 NAMES = list("0123456789")
-
-
 MIDDLES = (EDGES[:-1] + EDGES[1:]) / 2
 
 

@@ -30,8 +30,6 @@ from afltool.values.names import Phase
 from afltool.values.statistics import ArraySpec, Client, ClientId, Statistics, Sum
 
 MADE_BY = {"stage": "forged", "options": {}, "inputs": {}}
-
-
 MORE = {
     name: HEADS[name]
     for name in (
@@ -41,8 +39,6 @@ MORE = {
         "discriminant lda",
     )
 }  # fmt: skip
-
-
 BLOCKS = {
     "normal": lambda rng, n, d: rng.normal(size=(n, d)),
     "largest": lambda rng, n, d: rng.choice([-32767, 32767], (n, d)) / 512,

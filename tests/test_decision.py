@@ -15,11 +15,7 @@ from afltool.errors import InvalidDataError
 from afltool.math.metrics.figures import best, decided, places
 
 NAN = float("nan")
-
-
 RULES = ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")
-
-
 HEADS = {
     "linear": ("linear", {}),
     "random-features": ("random-features", {"width": 32}),
@@ -28,8 +24,6 @@ HEADS = {
     "deepafl": ("deepafl", {"layers": 2, "width": 16}),
     **{rule: ("discriminant", {"rule": rule}) for rule in RULES},
 }
-
-
 CALIBRATED = [*(f"linear by {method}" for method in ("platt", "temperature", "isotonic")),
               "softmax by platt", "lda by isotonic"]  # fmt: skip
 

@@ -168,8 +168,6 @@ def test_in_float32_the_predictions_do_not(pooled):
 
 
 problems = st.tuples(st.integers(5, 40), st.integers(1, 5), st.integers(0, 999))
-
-
 many = settings(max_examples=25, deadline=None, derandomize=True)
 
 

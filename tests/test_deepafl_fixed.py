@@ -16,8 +16,6 @@ from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
 
 C, D, BITS = 4, 6, 9
-
-
 WAYS = {
     "plain": {},
     "other widths": {"hidden_width": 7},

@@ -26,11 +26,7 @@ from afltool.values.names import Phase
 from afltool.values.statistics import Client, ClientId, Context
 
 D, C, N, BITS = 6, 3, 180, 9
-
-
 FIXED = [name for name, options in HEADS.items() if options.get("compute") == "fixed"]
-
-
 every_head = pytest.mark.parametrize("name", HEADS)
 
 

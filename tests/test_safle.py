@@ -21,8 +21,6 @@ from afltool.math.counts import density
 from afltool.math.gram import FixedPoint, real
 
 CLASSES, DIM = 3, 6
-
-
 PLAIN = {"thresholds": "range:-2:2", "buckets": 4, "experts": 7, "ridge": 3.0}
 
 

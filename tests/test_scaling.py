@@ -23,8 +23,6 @@ from afltool.math.gram import real
 from afltool.stages.inspect import info
 
 SPAN = np.array([0.01, 1.0, 300.0, 10_000.0])
-
-
 UNIT = 2.0**-24
 
 

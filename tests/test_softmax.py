@@ -25,8 +25,6 @@ from afltool.math.softmax import Dense
 from afltool.runs.config import RunConfig
 
 DIM, CLASSES = 6, 4
-
-
 KINDS = {
     "raw": {},
     "random": {"features": "random", "width": 20},

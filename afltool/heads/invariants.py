@@ -27,8 +27,7 @@ SLACK, RESIDUE = 0.01, 1e-6
 
 
 def check(s: Statistics) -> None:
-    """Refuse with `InvalidDataError` statistics that no rows can have; about one pass.
-    Shapes that do not fit each other are left to `checks.check_total`, which has the head."""
+    """Refuse with `InvalidDataError` statistics that no rows can have; about one pass."""
     if wrong := next(_violations(s), None):
         whose = f"client {min(s.clients)}" if s.clients else "statistics without clients"
         raise InvalidDataError(
@@ -39,12 +38,13 @@ def check(s: Statistics) -> None:
 
 def _violations(s: Statistics) -> Iterator[str]:
     noisy = bool(s.context.noise)  # added on purpose: these are no longer the sums of any rows
-    for name, a in sorted(s.arrays.items()):
-        spec = s.specs.get(name, ArraySpec(a.shape, "real"))
-        low, high = float(a.min(initial=0)), float(a.max(initial=0))
+    every = sorted(s.arrays.items())
+    ends = {name: (float(a.min(initial=0)), float(a.max(initial=0))) for name, a in every}
+    for name in (k for k, both in ends.items() if not np.isfinite(both).all()):
+        yield f"an entry of {name!r} is not finite"
+    for name, a in every:
+        spec, (low, high) = s.specs.get(name, ArraySpec(a.shape, "real")), ends[name]
         reach = s.rows * spec.per_row if s.rows else 0.0
-        if not np.isfinite([low, high]).all():
-            yield f"an entry of {name!r} is not finite"
         if spec.kind == "count" and low < 0 and not noisy:
             yield f"a count of {name!r} is {low:.6g}"
         if max(high, -low) > reach and not noisy:
