@@ -30,7 +30,7 @@ from .plugins import install
 from .values.names import ordered_columns
 from .values.ridge_spec import parse_bins, usual_bins
 from .values.statistics import Context, Statistics
-from .values.text import COLUMNS
+from .values.text import COLUMNS, json_text
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -316,7 +316,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         if self._bits is None:
             space = {k: v for k, v in context.space.items() if k != "dtype"}
             context = replace(context, space=space)
-        text = json.dumps(  # a search gives numbers of NumPy
+        text = json_text(  # a search gives numbers of NumPy
             self.get_params(), default=lambda v: dict(v) if isinstance(v, Mapping) else v.item()
         )
         made_by = recipe("fit", {"params": json.loads(text)}, {"head": self.head_.digest()})

@@ -34,7 +34,7 @@ SHARED = {"out", "overwrite", "json", "help", "help-all", "track"}
 
 #: Words where neither a number nor any text will do: choices, names, and texts with a grammar.
 WORDS = {
-    "activation": "relu", "backbone": "resnet34", "bucketing": "onehot",
+    "activation": "relu", "backbone": "resnet34", "bias": "first", "bucketing": "onehot",
     "by": "TABLE:site", "categories": "site=a", "feature-columns": "age",
     "card": "NEW.md", "classes": "CLASSES", "column": "client", "compute": "float32 float64",
     "confusion": "NEW.csv", "data": "imagefolder:IMAGES", "deepening": "cascade", "device": "cpu",

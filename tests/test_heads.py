@@ -225,7 +225,7 @@ REFUSED = [
     ("softmax", {"lbfgs": True}, "'lbfgs' no longer; found"),
     ("softmax", {"width": 9}, "--width belongs to --features random"),
     ("softmax", {"experts": 9}, "'experts' no longer; found 9"),
-    ("softmax", {"features": "safle"}, "--features is raw or random; found 'safle'"),
+    ("softmax", {"features": "safle"}, "--features is raw, random; found 'safle'"),
     ("deepafl", {"layers": -1}, "--layers is at least 0; found -1"),
     ("deepafl", {"preset": "paper"}, "--preset paper is chosen by the data set"),
     ("deepafl", {"seed": 2**64}, r"--seed is 0 to 18446744073709551615"),

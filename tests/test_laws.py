@@ -85,7 +85,7 @@ def test_what_would_be_counted_twice_or_was_never_there_is_refused():
     of = [{ClientId("0", p): Client(4, rows_digest="rows")} for p in ("p1", "p2")]
     with pytest.raises(MismatchError, match="two partitions of the same rows"):
         replace(one(), clients=of[0]) + replace(one(), clients=of[1])
-    with pytest.raises(MismatchError, match="clients a and b have rows of the same feature file"):
+    with pytest.raises(MismatchError, match="clients a and b have the rows"):
         silo("a", "file") + silo("b", "file")
     assert (silo("a", "file") + silo("b", "other")).rows == 2
     assert (silo("a", "file", 0) + silo("b", "file")).rows == 1, "no rows are no rows twice"
