@@ -37,7 +37,7 @@ WRONG = [
     (["--clients", 0], 2, "--clients is 1 to"),
     (["--alpha", "nan"], 2, "found nan"),
     (["--image-size", 10**6], 2, "--image-size is 1 to 4096"),
-    (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 9223372036854775807"),
+    (["--weights-seed", 2**70], 2, "--weights-seed is 0 to 2^63 − 1"),
     (["--participation", 0.5, "--participation-seed", -1], 2, "found -1"),
     (["--classes", "c\udcff"], 2, "a TOML file cannot name"),
 ]

@@ -134,7 +134,7 @@ def test_the_store_is_listed_and_pruned(patients, cli):
     assert found["bytes"] == sum(one["bytes"] for one in found["files"])
     old = patients / "store" / found["files"][0]["path"]
     os.utime(old, (time.time() - 10 * 86400,) * 2)
-    assert "removed 1 files" in cli("store", "--prune", 9).stderr
+    assert "removed: 1 files" in cli("store", "--prune", 9).stderr
     assert not old.exists()
     assert (patients / "store" / found["files"][1]["path"]).exists()
     assert cli("evaluate", run / "head-final.h5", run / "01-features-test.h5").exit_code == 0

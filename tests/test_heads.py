@@ -228,7 +228,7 @@ REFUSED = [
     ("softmax", {"features": "safle"}, "--features is raw, random; found 'safle'"),
     ("deepafl", {"layers": -1}, "--layers is at least 0; found -1"),
     ("deepafl", {"preset": "paper"}, "--preset paper is chosen by the data set"),
-    ("deepafl", {"seed": 2**64}, r"--seed is 0 to 18446744073709551615"),
+    ("deepafl", {"seed": 2**64}, r"--seed is 0 to 2\^64 − 1"),
     ("deepafl", {"hidden_width": 5, "identity_omega": True}, "--identity-omega needs equal"),
     ("deepafl", {"random_omega": True, "identity_omega": True}, "--identity-omega is not used"),
     ("deepafl", {"compute": "float32", "fixed_bits": 10}, "only with --compute fixed"),

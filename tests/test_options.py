@@ -105,7 +105,7 @@ def test_keywords_that_are_none_and_what_is_missing(road, tmp_path):
     ("alpha", math.nan, "--alpha should be a finite number; found nan"),
     ("clients", 2.0, "--clients should be a valid integer; found 2.0"),
     ("clients", True, "--clients should be a valid integer; found True"),
-    ("clients", 2**70, "--clients is 1 to 2147483647; found 1180591620717411303424"),
+    ("clients", 2**70, "--clients is 1 to 2\\^31 − 1; found 1180591620717411303424"),
     ("scheme", None, None),
     ("scheme", "even", "--scheme is iid, dirichlet, .* found 'even'"),
     ("table", "", "--table should be an instance of Path; found ''"),
