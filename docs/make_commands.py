@@ -1,4 +1,4 @@
-"""Writes docs/commands.md from the commands themselves; a test keeps the two equal.
+"""Writes docs/commands.md, and the old names in CHANGELOG.md, from the commands; a test keeps them.
 
 python docs/make_commands.py
 """
@@ -10,10 +10,12 @@ from typing import Any
 
 import typer
 
-from afltool.cli.app import app
+from afltool.cli.app import RENAMED, app
 from afltool.runs.config import FIELDS, HEAD_NAMES
 
 PAGE = Path(__file__).with_name("commands.md")
+CHANGES = PAGE.parents[1] / "CHANGELOG.md"
+BEGIN, END = "<!-- old names: made by docs/make_commands.py -->\n", "<!-- end -->"
 
 
 def of_heads(command: str, parameter: Any) -> bool:
@@ -99,6 +101,15 @@ def row(parameter: Any) -> str:
     return f"| {names} | {text} | {shown} |"
 
 
+def changes() -> str:
+    """CHANGELOG.md with the table of old commands and options."""
+    before, _, rest = CHANGES.read_text().partition(BEGIN)
+    lines = [f"| `{old}` | {new} |" for old, new in sorted(RENAMED.items())]
+    table = "\n".join(["| old | now |", "| --- | --- |", *lines])
+    return f"{before}{BEGIN}{table}\n{END}{rest.partition(END)[2]}"
+
+
 if __name__ == "__main__":
     PAGE.write_text(page())
+    CHANGES.write_text(changes())
     print(PAGE)

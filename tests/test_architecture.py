@@ -167,8 +167,8 @@ CALLED = {
     "h5py.File": "files.hdf5 files.features",
     ".write_text": "",
     ".write_bytes": "",
-    ".savez": "files.row_cache",
-    ".tofile": "files.row_cache",
+    ".savez": "",
+    ".tofile": "",
 }
 
 

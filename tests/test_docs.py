@@ -40,6 +40,10 @@ def test_a_generated_page_is_what_the_program_says(name):
     assert "` |  |" not in page, "an option without a help text"
 
 
+def test_the_changelog_has_every_old_name_and_what_stands_in_its_place():
+    assert module_of("make_commands").changes() == (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_readme_and_recipes_name_only_commands_and_options_that_exist():
     text = "\n".join(path.read_text() for path in (ROOT / "README.md", DOCS / "recipes.md"))
     page = (DOCS / "commands.md").read_text()

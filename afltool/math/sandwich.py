@@ -25,10 +25,6 @@ class LowRank:
     Z: F64
     U: F64 | None = None
 
-    def times(self, W: F64) -> F64:
-        """Ω W (d_F, C)."""
-        return self.Z @ (W if self.U is None else self.U.T @ W)
-
     def astype(self, dtype: Any) -> tuple[Array, Array | None]:
         """Z and U as rows of a compute type take them."""
         return self.Z.astype(dtype), None if self.U is None else self.U.astype(dtype)
