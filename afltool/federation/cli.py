@@ -50,8 +50,7 @@ class NewSession(Verb, NamedRows):
     """Create a session: what all sites agree on. Prints the code to read out by telephone."""
 
     COMMON: ClassVar = frozenset(
-        {"members", "server", "data", "out", "head", "y", "scale", "protection"}
-        | {"max_rows", "evaluate"}
+        {"members", "server", "data", "out", "head", "y", "scale", "protection", "evaluate"}
     )
 
     members: tuple[Path, ...] = Field(description="public keys, or a directory of them")
