@@ -200,7 +200,7 @@ def test_the_site_is_whole_and_searched_from_a_file(tmp_path):
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
              "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
              f"--user-data-dir={tmp_path / 'chromium'}", "--virtual-time-budget=20000"]  # fmt: skip
-    address = (site / "index.html").as_uri() + "?q=a+member+leaves"
+    address = (site / "index.html").as_uri() + "?q=members+collude"
     shown = subprocess.run([CHROMIUM, *quiet, "--dump-dom", address], capture_output=True,
                            text=True, timeout=120, check=True).stdout  # fmt: skip
     found = re.findall(r'href="([^"]*)" class="md-search-result__link"', shown)

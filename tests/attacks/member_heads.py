@@ -78,7 +78,7 @@ class Eve(Member):
         W[:, 0], W[:, 1] = W[:, 0] / 2, -W[:, 0] / 2
         L = np.tril(unpack(head.factor))
         B = L @ L.T
-        mu = head._penalty(self.total(1), len(V))[:, None]
+        mu = head._penalty(self.total(1))[:, None]
         base = V - np.linalg.solve(B, mu * V)
         W += (base.sum(1) / 2)[:, None]
         d = B @ (base - W)

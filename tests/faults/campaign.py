@@ -89,7 +89,9 @@ def _work(name: str, folder: Path, tries: int, seed: int) -> None:
 
 def specimens_in(folder: Path) -> Path:
     """The specimens, made in a process of their own."""
-    code = f"import sys; sys.path[:0] = [{str(HERE)!r}]; import specimens, pathlib; "
+    code = (
+        f"import sys; sys.path[:0] = {[str(HERE), str(HERE.parent)]!r}; import specimens, pathlib; "
+    )
     code += f"specimens.make(pathlib.Path({str(folder)!r}))"
     subprocess.run([sys.executable, "-c", code], check=True)
     return folder

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 
 from ... import memory
-from ...errors import MismatchError, UsageError
+from ...errors import InvalidDataError, MismatchError, UsageError
 from ...math import softmax as sm
 from ...math.blas import length
 from ...math.gram import LARGEST_ENTRY, Rows, pieces
@@ -136,7 +136,11 @@ class SoftmaxHead(LinearInFeatures):
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
-        return Head.restore(replace(self, number=number), phase, arrays)
+        head = Head.restore(replace(self, number=number), phase, arrays)
+        marked = head.covered  # compared, not subtracted: they are of 64 bits
+        if marked is not None and not (marked[1:] > marked[:-1]).all():
+            raise InvalidDataError("the array 'covered' of a head does not name each client once")
+        return head
 
     def _state_shapes(self) -> Mapping[str, Shape]:
         side, classes = self._side, self._bound()[1]
