@@ -55,11 +55,8 @@ def sample_rows(head: Head, bits: int | None) -> F32:
 
 
 def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], what: str) -> Trial:
-    """The outputs of a file for features x (n, d) against the head's scores of the same rows.
-
-    Raises `NumericalError` for a score that differs by more than the tolerance, a class that is not
-    the head's, or a row that one of both refuses.
-    """
+    """The outputs of a file for features x (n, d) against the head's scores. `NumericalError` for a
+    score beyond the tolerance, another class, or a row that one of both refuses."""
     scores, predicted = answers["scores"], answers["predicted"]
     wanted = own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)

@@ -268,12 +268,10 @@ class Task(Stored):
         client: Mapping[ClientId, Client] = NO_CLIENTS,
         carried: Carried = NOTHING,
     ) -> tuple[Statistics, Carried]:
-        """Additive statistics of a client's rows, and what the next round may start from.
-
-        ``blocks``: rows X (n, d) with int64 labels y (n,), class + C · group, one in memory at a
-        time. ``client``: who owns them. ``carried``: what this returned one round earlier. Raises
-        `UsageError` when the head is solved or not bound, `InvalidDataError` for other labels.
-        """
+        """Additive statistics of a client's rows, and what the next round may start from: of
+        ``blocks`` of rows X (n, d) with int64 labels y (n,), class + C · group, and ``carried``,
+        what the round before returned. `UsageError` when the head is solved or not bound,
+        `InvalidDataError` for other labels."""
         phase, (_, classes) = self.phase(), self._bound()
         if phase is None:
             raise UsageError("the head is solved: there is nothing left to gather")
@@ -330,11 +328,9 @@ class Task(Stored):
         return add_up(filter(None, chain(real_parts(), exact))), after
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        """What each array is that the current phase gathers, by name; the head is bound.
-
-        ``bits``: fraction bits of fixed-point features, None for float32. By default it is read
-        from the statistics of zero rows, without bounds; without these no masks can hide the sums.
-        """
+        """What each array is that the current phase gathers, by name; the head is bound. ``bits``:
+        fraction bits of features, None for float32. By default it is read from the statistics of
+        zero rows, without the bounds that masks need."""
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
         sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])

@@ -60,11 +60,9 @@ def _own(name: str) -> Graph | None:
 
 
 class Classifier(nn.Module):
-    """Features (n, d) float32 → (scores (n, C), predicted (n,) [, probabilities (n, C)]).
-
-    Features are rounded to ``bits`` fraction bits first, half to even. A row that afltool refuses
-    (not finite, or beyond ±32767/2^bits) has scores NaN and the class −1; nothing is clipped.
-    """
+    """Features (n, d) float32 → (scores (n, C), predicted (n,) [, probabilities (n, C)]), rounded
+    to ``bits`` fraction bits first, half to even. A row that afltool refuses has scores NaN, class
+    −1."""
 
     def __init__(self, head: nn.Module, bits: int | None, probabilities: bool) -> None:
         super().__init__()
@@ -110,10 +108,8 @@ class Affine(Part):
 
 
 class Drawn(Part):
-    """x ↦ σ(xA + a), with a projection that a seed has drawn, in the type of x.
-
-    ``bits``: of features in fixed point: a row that their table of σ has no place for becomes NaN.
-    """
+    """x ↦ σ(xA + a), with a projection that a seed has drawn, in the type of x. ``bits``: of
+    features in fixed point: a row that their table of σ has no place for becomes NaN."""
 
     def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
         def f(x: Tensor, a: Held) -> Tensor:

@@ -53,11 +53,8 @@ def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: 
 
 
 def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
-    """Which digits make up which code: (E, G) numbers below ``digits``.
-
-    All digits are shuffled, as often as needed, and the first E·G are taken. NumPy has frozen the
-    stream of ``RandomState``, so the result is the same on all platforms and versions.
-    """
+    """Which digits make up which code: (E, G) numbers below ``digits``, the first of as many
+    shuffles as needed. NumPy has frozen ``RandomState``: the result is the same everywhere."""
     rng, wanted = np.random.RandomState(seed), groups * group_size
     shuffles = [rng.permutation(digits) for _ in range(-(-wanted // digits))]
     return np.concatenate(shuffles)[:wanted].reshape(groups, group_size).astype(np.int64)
@@ -79,10 +76,8 @@ class Coder:
         return int(self.radix ** self.features.shape[1])
 
     def codes(self, X: Rows) -> Codes:
-        """Codes (E, n), uint8 or uint16, of rows X (n, d): E·G·S comparisons a row.
-
-        Raises `InvalidDataError` for NaN or infinite features.
-        """
+        """Codes (E, n), uint8 or uint16, of rows X (n, d): E·G·S comparisons a row. Raises
+        `InvalidDataError` for NaN or infinite features."""
         columns, cuts = _comparable(X, self.cuts)
         groups, digits = self.features.shape
         out = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
@@ -136,12 +131,9 @@ def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.gen
 
 
 def grid(bits: int | None) -> F64:
-    """Edges of the grid on which features are counted: ascending, symmetric, in units of one.
-
-    A bin is (edge before, edge]; the first holds everything up to the first edge. Every multiple
-    of 2^−f up to 32·2^−f is an edge, then 16 to an octave, up to 32767·2^−f for features with f
-    fraction bits and to ±32768 for real ones, so that there is no value beyond.
-    """
+    """Edges of the bins (edge before, edge] of features: ascending, symmetric, in units of one.
+    Every multiple of 2^−f up to 32·2^−f, then 16 to an octave, up to 32767·2^−f for features with f
+    fraction bits and ±32768 for real ones."""
     top, fine = (TOP_BITS, FINE_BITS) if bits is None else (15, bits)
     octaves = [np.arange(STEPS, 2 * STEPS) << octave for octave in range(top - 4)]
     up = np.concatenate([np.arange(STEPS), *octaves, [1 << top]])
@@ -149,10 +141,8 @@ def grid(bits: int | None) -> F64:
 
 
 def histogram(X: Rows) -> I64:
-    """Counts (d, bins) of each feature on the grid; additive over rows.
-
-    Raises `InvalidDataError` for real features that are not finite or beyond the grid.
-    """
+    """Counts (d, bins) of each feature on the grid; additive over rows. Raises `InvalidDataError`
+    for real features that are not finite or beyond the grid."""
     if isinstance(X, FixedPoint):
         every = np.arange(2**16, dtype=np.uint16).view(np.int16) * 2.0**-X.bits
         edges, rows = grid(X.bits), X.values.astype(np.int16, copy=False).view(np.uint16)
@@ -175,11 +165,8 @@ def _counts(rows: Array, count: int, bins: Callable[[Array], Array]) -> I64:
 
 
 def quantiles(counts: I64, shares: F64, edges: F64) -> F64:
-    """Per-feature quantiles (d, T) on the grid from counts (d, bins).
-
-    The smallest edge that at least the share q of the rows does not exceed: NumPy's quantile of
-    method 'inverted_cdf', rounded up to the grid. Without rows it is the first edge.
-    """
+    """Per-feature quantiles (d, T) from counts (d, bins): the smallest edge that at least the share
+    q of the rows does not exceed ('inverted_cdf', rounded up to the grid)."""
     below = counts.cumsum(axis=1)
     wanted = np.ceil(shares * below[:, -1:] - 1e-9)
     return np.asarray(edges[(below[:, None, :] < wanted[:, :, None]).sum(axis=2)])

@@ -50,12 +50,9 @@ def add_labels(codes: Codes, y: I64, counts: I64) -> None:
 
 
 def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
-    """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p; in place.
-
-    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). A few groups j at a time
-    are read as one number in base V, counted against group l in one histogram and told apart by its
-    marginals, which saves increments; the threads in use take such bundles, the longest first.
-    """
+    """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p: ``codes`` (E, n)
+    below V = ``size``, ``counts`` (E(E−1)/2, V−1, V−1). A few groups j at a time are one number in
+    base V, counted against group l in one histogram, whose marginals tell them apart."""
     groups, rows = codes.shape
     together = bundle(size, rows)
     if codes.size and codes.max() >= size:
@@ -76,11 +73,8 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
 
 
 def counted(places: Array, cells: int) -> Array:
-    """How often each of 0 … cells−1 is among the places, int32 (cells,); other threads work on.
-
-    The sum of the columns of a sparse matrix: half of the time of ``np.bincount``, which keeps the
-    interpreter's lock.
-    """
+    """How often each of 0 … cells−1 is among the places, int32 (cells,): columns of a sparse
+    matrix, in half of the time of ``np.bincount``, which keeps the interpreter's lock."""
     one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
     ends = np.array([0, len(places)], places.dtype)
     column: Any = scipy.sparse.csc_matrix((ones, places, ends), (cells, 1)) @ one
@@ -134,10 +128,7 @@ def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts
 
 def add_sums(codes: Codes, values: Array, sums: Array) -> None:
     """sums[j, a−1] += sum of the rows with code a ≥ 1 in group j (Φᵀx); (E, V−1, d), in place.
-
-    ``values`` (n, d), n·d additions a group: float64, or integers, whose sums of n rows must fit
-    their type. A few groups at a time, so that their sums stay in the cache.
-    """
+    ``values`` (n, d): float64, or integers, whose sums of n rows must fit their type."""
     (rows, dim), (groups, size) = values.shape, (len(sums), sums.shape[1] + 1)
     fitting = (SUM_BYTES // (size * dim * values.itemsize), INDICES // max(rows, 1))
     together = max(1, min(fitting))

@@ -124,13 +124,9 @@ def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
 
 
 class Products:
-    """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
-
-    A new buffer for each block would double the cost of the conversion, by page faults. For
-    fixed-point rows every sum is exact: a buffer has at most 2^23 rows, so no product exceeds
-    2^23 · 2^30 = 2^53, and the triangle is of int64. ``intercept``: a constant feature 1 (2^bits in
-    fixed point) is appended as the last column.
-    """
+    """The sums XᵀX and XᵀY over blocks of rows, through one float64 buffer: new ones cost as much
+    as the conversion. Exact for fixed-point rows: at most 2^23 of them stay below 2^53, and the
+    triangle is of int64. ``intercept``: a last column 1 (2^bits in fixed point)."""
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
         self.bits, self.classes, self.rows = bits, classes, 0
@@ -161,11 +157,8 @@ class Products:
         return self
 
     def taken(self) -> tuple[Array, Array]:
-        """gram as a packed triangle and cross (d, C) of the rows so far; it begins again at zero.
-
-        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``: float64, or of
-        fixed point int64 in units of 2^(−2 bits) and 2^−bits.
-        """
+        """gram as a packed triangle and cross (d, C) of the rows so far, float64, or int64 in units
+        of 2^(−2 bits) and 2^−bits; it begins again at zero."""
         self.rows = 0
         cross = self._sums.T.astype(np.float64 if self.bits is None else np.int64, order="C")
         self._sums[:] = 0.0
@@ -196,11 +189,8 @@ def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
 
 
 def real_gram(X: Array) -> F64:
-    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
-
-    A float32 product rounds within its block of rows; add the blocks in float64. Twice as fast as
-    `gram_and_cross`.
-    """
+    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64:
+    twice as fast as `gram_and_cross`. float32 rounds within a block of rows."""
     triangle = np.zeros(length(X.shape[1]))
     blas.add_gram(X, triangle)
     return triangle
