@@ -135,7 +135,7 @@ class Stored(ABC):
                 raise MismatchError(f"the head is made for {mine} {name}; found {theirs}")
         if (dim, classes) == (self.dim, self.classes):
             return self
-        bound = self._bound_to(dim, classes)
+        bound = replace(self, dim=dim, classes=classes)
         named = bound.state_dict()
         for name, shape in bound._state_shapes().items():
             found = named[name].shape if name in named else (-1,) * len(shape)
@@ -146,9 +146,6 @@ class Stored(ABC):
                     f"the array {name!r} of a head is {is_now}, expected {shape}"
                 )
         return bound
-
-    def _bound_to(self, dim: int, classes: int) -> Self:
-        return replace(self, dim=dim, classes=classes)
 
     def _bound(self) -> tuple[int, int]:
         """(d, C); `UsageError` before `bind`."""
@@ -406,11 +403,7 @@ class Classifier(Stored):
         """The features (n, m) that the scores after each round are made of, of a few rows at a
         time: they may be much wider. A head that makes none has the rows themselves."""
         if self.phase() is None:
-            yield LAST, self._features_of(X)
-
-    def _features_of(self, X: Rows) -> Array:
-        """What the scores are made of, where no round changes it."""
-        return real(self.features.rows(X)[0])
+            yield LAST, real(self.features.rows(X)[0])
 
 
 @dataclass(frozen=True, eq=False)

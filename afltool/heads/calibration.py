@@ -138,13 +138,13 @@ class CalibratedHead(Classifier):
         theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}
         return replace(super().restore(phase, arrays), inner=self.inner.restore(None, theirs))
 
-    def _bound_to(self, dim: int, classes: int) -> Self:
+    def bind(self, dim: int, classes: int) -> Self:
         inner = self.inner.bind(dim, classes)
         if inner.digest() != json.loads(self.options.head)["digest"]:
             raise InvalidDataError(
                 f"the {inner.name} head in it has another digest than its options say"
             )
-        return replace(self, dim=dim, classes=classes, inner=inner)
+        return Classifier.bind(replace(self, inner=inner), dim, classes)
 
     def _columns(self, dim: int) -> int:
         return self.inner._columns(dim)

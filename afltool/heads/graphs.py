@@ -300,10 +300,8 @@ class Deep(nn.Module):
         super().__init__()
         self.o = o = head.options
         real = "float64" if o.compute == FIXED else o.compute
-        self.dtype, drawn = (
-            getattr(torch, real),
-            head.layers.drawn(0, head._bound()[0], o.widths[0]),
-        )
+        self.dtype = getattr(torch, real)
+        drawn = head.layers.drawn(0, head._bound()[0], o.widths[0])
         self.first = Drawn(drawn, str(o.phi0_activation), o.fixed_bits)
         *before, last = (W.astype(real) for W in head.weights)
         make = _block if o.deepening == RESIDUAL else _cascade

@@ -16,25 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..values.arrays import F64, I64, Array
-from .counts import counted
+from .counts import Codes, counted
 from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real, refuse_entries
 
-Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
 STEPS = 16  # grid steps in an octave: quantiles are known to 1/16 of their value
 FINE_BITS = 9  # resolution 2^−9 near zero where features are no integers
 TOP_BITS = 24  # and their range, ±2^(24 − 9)
-
-
-def digits_per_feature(bucketing: str, buckets: int) -> int:
-    """L, the digits of one feature."""
-    return 1 if bucketing == "integer" else buckets
 
 
 def levels(bucketing: str, buckets: int) -> F64:
@@ -45,11 +38,6 @@ def levels(bucketing: str, buckets: int) -> F64:
     """
     count = buckets + (bucketing == "overlap")
     return np.arange(1, count) / count
-
-
-def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: int) -> F64:
-    """The same evenly spaced thresholds for every feature, (d, T): no data needed."""
-    return np.tile(low + (high - low) * levels(bucketing, buckets), (dim, 1))
 
 
 def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
@@ -94,7 +82,7 @@ class Coder:
 
 def coder(thresholds: F64, bucketing: str, buckets: int, dealt: I64) -> Coder:
     """A `Coder` from thresholds (d, T) and dealt digits (E, G); digit feature·L + l."""
-    each = digits_per_feature(bucketing, buckets)
+    each = 1 if bucketing == "integer" else buckets
     feature, level = dealt // each, dealt % each
     if bucketing == "overlap":
         return Coder(feature, thresholds[feature, level][..., None], (1,), 2)

@@ -41,8 +41,8 @@ class FixedPoint:
         return FixedPoint(self.values[rows], self.bits)
 
     @property
-    def dim(self) -> int:
-        return int(self.values.shape[1])
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
 
 
 Rows = FixedPoint | F32 | F64
@@ -59,11 +59,6 @@ def rows_as(X: Rows, kind: str) -> Array:
         scaled: Array = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
         return scaled
     return np.asarray(X, dtype=kind)
-
-
-def dim(X: Rows) -> int:
-    """Number of features d of a block of rows."""
-    return int(X.values.shape[1] if isinstance(X, FixedPoint) else X.shape[1])
 
 
 def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np.int16]:
@@ -140,7 +135,7 @@ class Products:
     @classmethod
     def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
         """Empty sums for rows like X."""
-        return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
+        return cls(X.shape[1], classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
@@ -242,10 +237,8 @@ def check_labels(y: I64, classes: int) -> None:
 def _class_sums(X: Array, y: I64, classes: int) -> Array:
     """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
     n = len(y)
-    one_hot = scipy.sparse.csc_matrix(
-        (np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n)
-    )
-    return np.asarray(one_hot @ X)
+    entries = np.ones(n, X.dtype), y, np.arange(n + 1)
+    return np.asarray(scipy.sparse.csc_matrix(entries, shape=(classes, n)) @ X)
 
 
 def pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows, I64]]:

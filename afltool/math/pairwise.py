@@ -1,14 +1,11 @@
 """The absolute aggregation law: two least-squares solutions → the solution of the pooled data.
 
 He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
-the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
-scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
-equal (tests/test_equations.py compares them):
+the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); with the right one (tests/test_equations.py)
 
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 
-Summing (gram, cross) and solving once gives the same answer at a fraction of the cost and with more
-digits. The law is there to check this.
+One solve of the sums gives the same at a fraction of the cost and with more digits: the law checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Ridge regression from its normal equations: (G + λI) W = H with G = XᵀX, H = XᵀY.
 
 All functions take G, H and counts, never rows, so no result depends on who has which rows.
-Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW).
 
 Sums of a feature that lies far from zero may no longer tell its deviation: Σ(x − x̄)² = Σx² − N x̄²
 cancels. With |x̄| = r times the deviation, rounding Σx² once changes it by r² times the spacing of
@@ -196,10 +195,6 @@ class Spectral:
         s, Q = scipy.linalg.eigh(G, driver="evd", check_finite=False)
         A = Q.T @ H
         return cls(s, Q, A, (A**2).sum(axis=1), G)
-
-    @property
-    def conditioning(self) -> Conditioning:
-        return conditioning(self.s)
 
     def filters(self, ridge: float) -> F64:
         """1/(s + λ) per direction, (d,); zero where s counts as zero and λ = 0 (minimum norm)."""

@@ -347,16 +347,11 @@ def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> 
 
 
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
-    """`mcnemar_of` two heads that are right on the rows ``first`` and ``second``, bool (n,)."""
-    only_first = int(np.count_nonzero(first & ~second))
-    return mcnemar_of(only_first, int(np.count_nonzero(second & ~first)))
-
-
-def mcnemar_of(only_first: int, only_second: int) -> dict[str, Any]:
-    """McNemar's exact two-sided test (Psychometrika 12, 1947), of the numbers of rows that only one
-    of two heads predicts right: the first follows Binomial(both, ½)."""
+    """McNemar's exact two-sided test (Psychometrika 12, 1947) of two heads that are right on these
+    rows, bool (n,): how many only the first predicts right follows Binomial(both, ½)."""
     from scipy.stats import binomtest
 
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     differ = only_first + only_second
     p = binomtest(only_first, differ).pvalue if differ else 1.0
     return {"only_this": only_first, "only_other": only_second, "p_value": float(p)}
