@@ -37,7 +37,7 @@ def digits_by_definition(x, thresholds, bucketing, buckets):
 def test_codes_are_digits_in_base_k(bucketing, exact):
     X, buckets = features(), 4
     thresholds = np.quantile(real(X), cd.levels(bucketing, buckets), axis=0).T
-    dealt = cd.deal(5 * cd.digits_per_feature(bucketing, buckets), 7, 3, seed=1)
+    dealt = cd.deal(5 * (1 if bucketing == "integer" else buckets), 7, 3, seed=1)
     coder = cd.coder(thresholds, bucketing, buckets, dealt)
     digits = digits_by_definition(real(X), thresholds, bucketing, buckets)
     radix = buckets if bucketing == "integer" else 2

@@ -9,11 +9,11 @@ from problems import absorb, dense, report_of, trained
 from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.deepafl.layers import EXACT_ROWS, RESIDUAL_BITS, ExactOmega
-from afltool.heads.deepafl.options import DeepAFLOptions
 from afltool.heads.projections import FINER, projection, table, tabled
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode
 from afltool.math.sandwich import LowRank
+from afltool.runs.config import RunConfig
 
 C, D, BITS = 4, 6, 9
 WAYS = {
@@ -159,7 +159,8 @@ def test_long_blocks_are_cut_so_that_products_stay_exact():
 
 
 def test_a_run_takes_thin_sums_only_where_rows_are_real_and_the_head_says_its_bits():
-    assert DeepAFLOptions.for_everybody({}) == {"incremental": True}
-    assert DeepAFLOptions.for_everybody({"compute": "fixed"}) == {}
+    of_data = {"data": "digits", "backbone": "resnet18", "head": "deepafl"}
+    assert RunConfig(**of_data).cheaper() == {"incremental": True}
+    assert RunConfig(**of_data, compute="fixed").cheaper() == {}
     assert begun().options.as_dict()["fixed_bits"] == 11
     assert "fixed_bits" not in begun(compute="float64").options.as_dict()

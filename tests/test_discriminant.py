@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestCentroid
 from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.options import RULES
-from afltool.math.gram import FixedPoint, dim, real
+from afltool.math.gram import FixedPoint, real
 
 BITS = 9
 
@@ -28,7 +28,7 @@ def rows(n=400, d=6, classes=4, seed=0):
 
 
 def solved(rule, X, y, classes=4, **options):
-    head = make_head("discriminant", {"rule": rule, **options}).bind(dim(X), classes)
+    head = make_head("discriminant", {"rule": rule, **options}).bind(X.shape[1], classes)
     return trained(head, X, y)
 
 

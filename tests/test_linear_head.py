@@ -20,7 +20,7 @@ from afltool.files.heads import load_head
 from afltool.files.partitions import load_partition
 from afltool.files.statistics import load_statistics
 from afltool.heads import make_head
-from afltool.math.gram import FixedPoint, dim, real
+from afltool.math.gram import FixedPoint, real
 from afltool.values.ridge_spec import parse_ridge
 from afltool.values.statistics import Client, ClientId
 
@@ -38,7 +38,7 @@ def rows(n=300, d=16, classes=4, seed=0, rank=None):
 
 def collected(X, y, classes=4, gamma=0.0, clients=1, **options):
     """The head and the total of ``clients`` clients."""
-    head = make_head("linear", {"ridge": 0, "gamma": gamma, **options}).bind(dim(X), classes)
+    head = make_head("linear", {"ridge": 0, "gamma": gamma, **options}).bind(X.shape[1], classes)
     who = {ClientId(str(k)): Client(0, gamma) for k in range(clients)}
     return head, replace(gathered(head, X, y), clients=who)
 

@@ -24,12 +24,9 @@ KEY = "afltool"  # the entry of a file's metadata that holds all of it as JSON
 
 @dataclass(frozen=True)
 class Model:
-    """What a file is made of.
-
-    ``module``: from one batch to the outputs; ``input``: its name, ``features`` or ``images``;
-    ``shape``: of a batch, whose `FREE` axes may have any length; ``outputs``: their names in order;
-    ``metadata``: JSON values that say what the model is.
-    """
+    """What a file is made of: ``module``, from one batch to the ``outputs``, names in order;
+    ``input``: ``features`` or ``images``; ``shape`` of a batch, whose `FREE` axes may have any
+    length; ``metadata``: JSON values that say what the model is."""
 
     module: nn.Module = field(repr=False)
     input: str

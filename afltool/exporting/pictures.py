@@ -64,11 +64,9 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Mode
 
 
 def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: int) -> Network:
-    """The network that makes the head's features, on the CPU; its whole space is compared.
-
-    Raises `UsageError`: the features were imported, or made in an arithmetic that a graph has not;
-    `MismatchError`: the network that is built makes another space; the field is named.
-    """
+    """The network that makes the head's features, on the CPU. `UsageError` for features that
+    were imported, or not made in fp32; `MismatchError` for a network of another space, with the
+    field."""
     space = header["space"]
     if space["preprocessing"] is None or space["precision"] != "fp32":
         imported = space["preprocessing"] is None
@@ -108,10 +106,8 @@ def on_pictures(
 
 
 def compare_features(network: Network, squares: U8, features: Array, what: str) -> None:
-    """A file's features of squares (n, 3, s, s) against extraction's of the same squares.
-
-    Raises `NumericalError` for a difference beyond `COARSE` of a row's largest feature.
-    """
+    """Refuse with `NumericalError` features of squares (n, 3, s, s) that differ from extraction's
+    by more than `COARSE` of a row's largest one."""
     wanted = network.rows(squares)
     sizes = np.abs(wanted).max(axis=1, keepdims=True)
     largest = float((np.abs(features - wanted) / np.maximum(sizes, 1e-30)).max())

@@ -55,18 +55,19 @@ def sample_rows(head: Head, bits: int | None) -> F32:
 
 
 def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], what: str) -> Trial:
-    """The outputs of a file for features x (n, d) against the head's scores of the same rows.
-
-    Raises `NumericalError` for a score that differs by more than the tolerance, a class that is not
-    the head's, or a row that one of both refuses.
-    """
+    """The outputs of a file for features x (n, d) against the head's scores. `NumericalError` for a
+    score beyond the tolerance, another class, or a row that one of both refuses."""
     scores, predicted = answers["scores"], answers["predicted"]
     wanted = own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):
         theirs = (predicted == NOBODY).sum()
         raise differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
-    good, (tolerance, least) = ~refused, tolerance_of(head, bits)
+    kind, rounded = arithmetic(graph_of(head, bits))
+    tolerance, least = COARSE if kind == torch.float32 else FINE, float(np.finfo(float).tiny)
+    if rounded is not None:
+        tolerance, least = ROUNDED * 2.0**-rounded, 1.0
+    good = ~refused
     scores, wanted, predicted = scores[good], wanted[good], predicted[good]
     finite = np.isfinite(wanted)
     if not np.array_equal(finite, np.isfinite(scores)):
@@ -92,14 +93,6 @@ def own_scores(head: Head, bits: int | None, x: Array) -> F64:
                 row if bits is None else FixedPoint(encode(row, bits), bits)
             )[0]
     return out
-
-
-def tolerance_of(head: Head, bits: int | None) -> tuple[float, float]:
-    """The tolerance, by the type of the head's products, and the least score it is a part of."""
-    kind, rounded = arithmetic(graph_of(head, bits))
-    if rounded is not None:
-        return ROUNDED * 2.0**-rounded, 1.0
-    return COARSE if kind == torch.float32 else FINE, float(np.finfo(float).tiny)
 
 
 def differs(what: str, how: str) -> NumericalError:

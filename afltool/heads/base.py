@@ -135,7 +135,7 @@ class Stored(ABC):
                 raise MismatchError(f"the head is made for {mine} {name}; found {theirs}")
         if (dim, classes) == (self.dim, self.classes):
             return self
-        bound = self._bound_to(dim, classes)
+        bound = replace(self, dim=dim, classes=classes)
         named = bound.state_dict()
         for name, shape in bound._state_shapes().items():
             found = named[name].shape if name in named else (-1,) * len(shape)
@@ -146,9 +146,6 @@ class Stored(ABC):
                     f"the array {name!r} of a head is {is_now}, expected {shape}"
                 )
         return bound
-
-    def _bound_to(self, dim: int, classes: int) -> Self:
-        return replace(self, dim=dim, classes=classes)
 
     def _bound(self) -> tuple[int, int]:
         """(d, C); `UsageError` before `bind`."""
@@ -268,12 +265,10 @@ class Task(Stored):
         client: Mapping[ClientId, Client] = NO_CLIENTS,
         carried: Carried = NOTHING,
     ) -> tuple[Statistics, Carried]:
-        """Additive statistics of a client's rows, and what the next round may start from.
-
-        ``blocks``: rows X (n, d) with int64 labels y (n,), class + C · group, one in memory at a
-        time. ``client``: who owns them. ``carried``: what this returned one round earlier. Raises
-        `UsageError` when the head is solved or not bound, `InvalidDataError` for other labels.
-        """
+        """Additive statistics of a client's rows, and what the next round may start from: of
+        ``blocks`` of rows X (n, d) with int64 labels y (n,), class + C · group, and ``carried``,
+        what the round before returned. `UsageError` when the head is solved or not bound,
+        `InvalidDataError` for other labels."""
         phase, (_, classes) = self.phase(), self._bound()
         if phase is None:
             raise UsageError("the head is solved: there is nothing left to gather")
@@ -330,11 +325,9 @@ class Task(Stored):
         return add_up(filter(None, chain(real_parts(), exact))), after
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
-        """What each array is that the current phase gathers, by name; the head is bound.
-
-        ``bits``: fraction bits of fixed-point features, None for float32. By default it is read
-        from the statistics of zero rows, without bounds; without these no masks can hide the sums.
-        """
+        """What each array is that the current phase gathers, by name; the head is bound. ``bits``:
+        fraction bits of features, None for float32. By default it is read from the statistics of
+        zero rows, without the bounds that masks need."""
         none = np.empty((0, self._bound()[0]), np.float32 if bits is None else np.int16)
         X = none if bits is None else FixedPoint(none, bits)
         sums, _ = self.gather([(X, np.empty(0, dtype=np.int64))])
@@ -410,11 +403,7 @@ class Classifier(Stored):
         """The features (n, m) that the scores after each round are made of, of a few rows at a
         time: they may be much wider. A head that makes none has the rows themselves."""
         if self.phase() is None:
-            yield LAST, self._features_of(X)
-
-    def _features_of(self, X: Rows) -> Array:
-        """What the scores are made of, where no round changes it."""
-        return real(self.features.rows(X)[0])
+            yield LAST, real(self.features.rows(X)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,10 +113,9 @@ class CalibratedHead(Classifier):
         return self.of_values(self.values(X))
 
     def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
-        """Which classes are in the set of each row, by its `values` (n, C).
-
-        A new row's class is in its set with a chance of ``coverage`` at least, of all rows or
-        ``per_class``, and hardly more: by 1 / (n + 1) and the share of rows in one bin."""
+        """Which classes are in the set of each row, by its `values` (n, C): its own with a chance
+        of ``coverage`` at least, of all rows or ``per_class``, and at most 1/(n + 1) and the share
+        of one bin more."""
         own = self.state_dict()["own"]
         if not per_class:
             own = np.broadcast_to(own.sum(axis=0), own.shape)
@@ -139,13 +138,13 @@ class CalibratedHead(Classifier):
         theirs = {k.removeprefix(OF): a for k, a in arrays.items() if k.startswith(OF)}
         return replace(super().restore(phase, arrays), inner=self.inner.restore(None, theirs))
 
-    def _bound_to(self, dim: int, classes: int) -> Self:
+    def bind(self, dim: int, classes: int) -> Self:
         inner = self.inner.bind(dim, classes)
         if inner.digest() != json.loads(self.options.head)["digest"]:
             raise InvalidDataError(
                 f"the {inner.name} head in it has another digest than its options say"
             )
-        return replace(self, dim=dim, classes=classes, inner=inner)
+        return Classifier.bind(replace(self, inner=inner), dim, classes)
 
     def _columns(self, dim: int) -> int:
         return self.inner._columns(dim)
@@ -177,11 +176,9 @@ def logit(p: F64) -> F64:
 
 
 def platt(x: F64, counts: I64) -> tuple[float, float]:
-    """a and b of p = 1 / (1 + exp(−(a x + b))), the most likely ones of rows at x (B,).
-
-    Platt, "Probabilistic outputs for support vector machines", 1999, with targets (n₁ + 1) / (n₁ +
-    2) and 1 / (n₀ + 2); Newton's method with halved steps (Lin, Lin and Weng, 2007).
-    """
+    """a and b of p = 1 / (1 + exp(−(a x + b))), the most likely ones of rows at x (B,). Platt,
+    1999, with targets (n₁ + 1) / (n₁ + 2) and 1 / (n₀ + 2); Newton's method with halved steps (Lin,
+    Lin and Weng, 2007)."""
     n = counts.sum(axis=1)
     targets = np.array([1 / (n[0] + 2), (n[1] + 1) / (n[1] + 2)])
     rows, hits = counts.sum(axis=0), targets @ counts
@@ -204,11 +201,9 @@ def platt(x: F64, counts: I64) -> tuple[float, float]:
 
 
 def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
-    """Knots and levels of a map that rises, linear between knots and level beyond them.
-
-    Centred isotonic regression (Oron and Flournoy, 2017): each block of pooled adjacent violators
-    has its share of the class at its mean x. Shares stay 1/(n + 2) away from 0 and 1.
-    """
+    """Knots and levels of a rising map, linear between knots and level beyond: centred isotonic
+    regression (Oron and Flournoy, 2017). Each block of pooled violators has its share of the class,
+    1/(n + 2) away from 0 and 1, at its mean x."""
     from scipy.optimize import isotonic_regression  # whose import takes long
 
     rows = counts.sum(axis=0)

@@ -234,11 +234,8 @@ def factor(covariance: F64, s: float) -> F64:
 
 
 def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
-    """Ridge on (x, 1), λ on the constant too, each class divided by the norm of its weights.
-
-    Fanì et al., "Accelerating heterogeneous federated learning with closed-form classifiers", ICML
-    2024. The constant's column of the gram is H·1 and N.
-    """
+    """Ridge on (x, 1), λ on the constant too, each class divided by the norm of its weights (Fanì
+    et al., ICML 2024). The constant's column of the gram is H·1 and N."""
     s, N = H.sum(axis=1), counts.sum()
     A = np.block([[G, s[:, None]], [s[None, :], np.array([[N]])]])
     A.flat[:: len(A) + 1] += ridge

@@ -60,11 +60,9 @@ def _own(name: str) -> Graph | None:
 
 
 class Classifier(nn.Module):
-    """Features (n, d) float32 → (scores (n, C), predicted (n,) [, probabilities (n, C)]).
-
-    Features are rounded to ``bits`` fraction bits first, half to even. A row that afltool refuses
-    (not finite, or beyond ±32767/2^bits) has scores NaN and the class −1; nothing is clipped.
-    """
+    """Features (n, d) float32 → (scores (n, C), predicted (n,) [, probabilities (n, C)]), rounded
+    to ``bits`` fraction bits first, half to even. A row that afltool refuses has scores NaN, class
+    −1."""
 
     def __init__(self, head: nn.Module, bits: int | None, probabilities: bool) -> None:
         super().__init__()
@@ -110,10 +108,8 @@ class Affine(Part):
 
 
 class Drawn(Part):
-    """x ↦ σ(xA + a), with a projection that a seed has drawn, in the type of x.
-
-    ``bits``: of features in fixed point: a row that their table of σ has no place for becomes NaN.
-    """
+    """x ↦ σ(xA + a), with a projection that a seed has drawn, in the type of x. ``bits``: of
+    features in fixed point: a row that their table of σ has no place for becomes NaN."""
 
     def __init__(self, drawn: Projection, activation: str, bits: int | None = None) -> None:
         def f(x: Tensor, a: Held) -> Tensor:
@@ -304,10 +300,8 @@ class Deep(nn.Module):
         super().__init__()
         self.o = o = head.options
         real = "float64" if o.compute == FIXED else o.compute
-        self.dtype, drawn = (
-            getattr(torch, real),
-            head.layers.drawn(0, head._bound()[0], o.widths[0]),
-        )
+        self.dtype = getattr(torch, real)
+        drawn = head.layers.drawn(0, head._bound()[0], o.widths[0])
         self.first = Drawn(drawn, str(o.phi0_activation), o.fixed_bits)
         *before, last = (W.astype(real) for W in head.weights)
         make = _block if o.deepening == RESIDUAL else _cascade

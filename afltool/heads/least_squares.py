@@ -104,12 +104,9 @@ class RidgeHead(LinearInFeatures):
 
 
 class LinearHead(RidgeHead):
-    """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept.
-
-    He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained
-    Models", CVPR 2025, (13)–(16): γ is not in the sums, as after the exact removal (16);
-    ``keep_gamma`` shows (14), the result without the removal.
-    """
+    """AFL's head: W = G⁻¹H from G = Σ XₖᵀXₖ and H = Σ XₖᵀYₖ, with an optional ridge and intercept
+    (He et al., CVPR 2025, (13)–(16)). γ is not in the sums, as after the exact removal (16);
+    ``keep_gamma`` shows (14), the result without the removal."""
 
     name = "linear"
 

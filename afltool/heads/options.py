@@ -19,6 +19,7 @@ from ..values.ridge_spec import parse_fixed, parse_ridge
 Activation = Literal["none", "gelu", "relu", "leaky-relu", "tanh", "hardswish", "softshrink"]
 Compute = Literal["float32", "float64", "fixed"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+PAPER = "paper"  # of `preset`
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
@@ -34,6 +35,12 @@ class HeadOptions(Options):
     #: Options of earlier versions by the values that are left of them, as files still say them;
     #: files say no `Absent` one.
     GONE: ClassVar[Mapping[str, Any]] = {}
+    #: A switch that makes rounds cheaper, and needs the same clients and rows in each; if any.
+    CHEAPER: ClassVar[str] = ""
+    #: Presets that `PAPER` of a run stands for: that of its data set, else the last.
+    PUBLISHED: ClassVar[tuple[str, ...]] = ()
+    #: The kind of phase whose sums are the second ones of a layer, and share the draw of the first.
+    SECOND: ClassVar[str] = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Values by name, as files have them; of an `Absent` option only another value."""
@@ -53,23 +60,15 @@ class HeadOptions(Options):
         """Options that this head does not use, each with what would use it."""
         yield from ()
 
+    @property
     def same_clients(self) -> str | None:
-        """The option that needs the same clients with the same rows in every round, if any."""
-        return None
-
-    @classmethod
-    def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Further options that make rounds cheaper if all clients take part in each round."""
-        return {}
-
-    @classmethod
-    def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
-        """Options that a run replaces because of its data set; None: it is given its features."""
-        return {}
+        """The option that needs the same clients with the same rows in every round, if it is on."""
+        return self.CHEAPER if getattr(self, self.CHEAPER, False) else None
 
     def place_of(self, phase: Phase) -> tuple[int, int]:
         """The layer of a phase, whose sums share a draw of clients, and which of them it is."""
-        return phase.number or 0, 0
+        second = int(phase.kind == self.SECOND)
+        return (phase.number or 0) - second, second
 
     def check_room(self, dim: int) -> None:
         """Refuse, before rows are read, a solve for which this machine has too little memory.

@@ -93,10 +93,8 @@ def _uniform(words: np.random.Philox, count: int) -> F64:
 
 
 def activate(name: str, X: Array, bias: NDArray[np.float32] | None = None) -> Array:
-    """σ(X + bias), element by element, in place; X (n, d) float32 or float64, C-contiguous.
-
-    By NumPy and SciPy alone, so bits do not depend on PyTorch; gelu of float32 by +, −, ×, ÷ alone.
-    """
+    """σ(X + bias), in place; X (n, d) float32 or float64, C-contiguous. By NumPy and SciPy alone,
+    so bits do not depend on PyTorch; gelu of float32 by +, −, ×, ÷ alone."""
     σ = _IN_PLACE[name]
     for start in range(0, len(X), AT_ONCE):
         part = X[start : start + AT_ONCE]

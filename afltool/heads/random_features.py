@@ -14,17 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from ..math.gram import (
-    FixedPoint,
-    Rows,
-    dim,
-    product,
-    real,
-    real_cross,
-    real_gram,
-    rows_as,
-    together,
-)
+from ..math.gram import FixedPoint, Rows, product, real, real_cross, real_gram, rows_as, together
 from ..values.arrays import F64, I64, Array, Digest
 from ..values.names import CROSS, GRAM
 from ..values.statistics import Statistics
@@ -67,7 +57,7 @@ class RandomFeatures(FeatureMap):
     def __call__(self, rows: Rows) -> Array:
         """σ(XA + a) of rows in a compute type, or of fixed-point rows int16 of as many bits."""
         o = self.options
-        drawn = projection(o.seed, 0, dim(rows), o.width)
+        drawn = projection(o.seed, 0, rows.shape[1], o.width)
         if isinstance(rows, FixedPoint):
             return tabled(drawn, o.activation, rows.bits, rows.bits)(rows.values)
         return drawn(rows, o.activation)

@@ -54,11 +54,9 @@ def checked(
     rows: str = "",
 ) -> float | None:
     """How far rounding moves the weights, in u; `NumericalError` where it would move the scores.
-
-    ``W``: in the problem's units, where it is solved already. ``moved``: by how many u rounding has
-    moved the features. ``rows``: the number format of features of a penalised loss, whose products
-    are float64. None of nothing rounded, of noise, and of the minimum norm of float64.
-    """
+    ``W``: if solved already; ``moved``: of the features, in u; ``rows``: the format of features of
+    a penalised loss, whose products are float64. None where nothing is rounded or it cannot be
+    told: noise, and the minimum norm of float64."""
     if problem.drawn not in TRUSTED or problem.moments is None:
         return None
     if choice.ridge == 0 and min_norm and problem.drawn == "float64":

@@ -155,11 +155,9 @@ def squares(sums: Sums) -> list[int]:
 
 
 def scale_of(sums: Sums, bits: int) -> Sums:
-    """What sums give, each (d,): x → (x − ``centre``) / ``spread``, and the ``mean``.
-
-    Σx/n and √(Σx²/n − (Σx/n)²), each rounded once from the exact fraction, as scikit-learn's
-    StandardScaler has them. The spread is 1 where it would be 0, and there ``constant`` is 1.
-    """
+    """What sums give, each (d,): ``centre`` and ``mean`` Σx/n, ``spread`` √(Σx²/n − (Σx/n)²), each
+    rounded once from the exact fraction, as StandardScaler's; 1 instead of 0, and there
+    ``constant`` is 1."""
     n, total = ([int(v) for v in sums[name]] for name in ("counts", "sums"))
     mean = np.array([t / (k << bits) for t, k in zip(total, n, strict=True)])
     every = zip(n, total, squares(sums), strict=True)

@@ -44,11 +44,9 @@ def score(
     other: Head | None = None,
     apart: bool = False,
 ) -> Scores:
-    """Score rows with ``labels`` int64 (n,) block by block, as (first row, rows).
-
-    ``rounds``: after each round that the head holds. ``keep``: `LABEL`, the score of each row's own
-    and of its predicted class, or `SCORES`, of all. ``apart``: measure the head's features, too.
-    """
+    """Score rows with ``labels`` int64 (n,) block by block, as (first row, rows). ``rounds``: after
+    each round that the head holds; ``keep``: `LABEL`, the score of each row's own and predicted
+    class, or `SCORES`, of all; ``apart``: measure the head's features, too."""
 
     def of_block(given: tuple[int, Rows]) -> tuple[Rows, I64, dict[Phase, Metrics], I64, Any]:
         start, X = given

@@ -24,11 +24,8 @@ MIRRORED = 256  # columns that are mirrored together: they stay in the cache
 
 
 def add_gram(X: Array, triangle: Array) -> None:
-    """triangle += XᵀX: X (n, d) float64 or float32, whose type the product has.
-
-    Where ``triangle`` (d(d+1)/2,) is of integers, the product has to be of such numbers. n·d²
-    operations, as NumPy computes half of a symmetric product; in memory are `TILE` rows of it.
-    """
+    """triangle += XᵀX: X (n, d) float64 or float32, whose type the product has; of integers where
+    ``triangle`` (d(d+1)/2,) is. n·d² operations; `TILE` rows of the product are in memory."""
     for a in range(0, X.shape[1], TILE):
         columns = X[:, a : a + TILE]
         product = np.empty((columns.shape[1], a + columns.shape[1]), X.dtype)
@@ -40,14 +37,10 @@ def add_gram(X: Array, triangle: Array) -> None:
 
 
 def cholesky_in_place(A: F64, floor: float | None = None) -> None:
-    """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper triangle is not touched. D³/3.
-
-    Block column by block column, in tiles that each one thread makes: the bits do not depend on the
-    number of threads. LAPACK's own dpotrf in OpenBLAS 0.3.30 crashes with two threads of its own
-    from a side of about 16,000 on (measured). Raises ``LinAlgError`` when A is not positive
-    definite to working precision. With a ``floor`` A may be singular: a pivot L_ii² not above it
-    becomes infinite, so i is left out.
-    """
+    """The lower triangle of A (D, D) ← L with A = L Lᵀ; the upper one is not touched. D³/3, in
+    tiles of one thread each: bits do not depend on threads, and dpotrf of OpenBLAS 0.3.30 crashes
+    with two from a side of 16,000 on. ``LinAlgError`` when A is not positive definite; with a
+    ``floor`` a pivot L_ii² not above it becomes infinite, so i is left out."""
     for a in range(0, len(A), BLOCK):
         b = min(a + BLOCK, len(A))
         corner = A[a:b, a:b]
@@ -133,10 +126,8 @@ def unpack(t: Array, dtype: Any = None) -> Array:
 
 
 def unpack_transposed(t: Array, dtype: Any = None) -> Array:
-    """The upper triangle of a new (d, d), the transpose of ``t``'s; below it are any numbers.
-
-    For LAPACK, which reads one triangle: a third of the time of `unpack`.
-    """
+    """The upper triangle of a new (d, d), the transpose of ``t``'s; below it are any numbers. For
+    LAPACK, which reads one triangle: a third of the time of `unpack`."""
     d = side(len(t))
     G = np.empty((d, d), dtype=dtype or t.dtype, order="F")
     for i in range(d):

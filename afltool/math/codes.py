@@ -16,25 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..values.arrays import F64, I64, Array
-from .counts import counted
+from .counts import Codes, counted
 from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real, refuse_entries
 
-Codes = NDArray[np.unsignedinteger[Any]]  # uint8 or uint16
 TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
 STEPS = 16  # grid steps in an octave: quantiles are known to 1/16 of their value
 FINE_BITS = 9  # resolution 2^−9 near zero where features are no integers
 TOP_BITS = 24  # and their range, ±2^(24 − 9)
-
-
-def digits_per_feature(bucketing: str, buckets: int) -> int:
-    """L, the digits of one feature."""
-    return 1 if bucketing == "integer" else buckets
 
 
 def levels(bucketing: str, buckets: int) -> F64:
@@ -47,17 +40,9 @@ def levels(bucketing: str, buckets: int) -> F64:
     return np.arange(1, count) / count
 
 
-def even_thresholds(low: float, high: float, bucketing: str, buckets: int, dim: int) -> F64:
-    """The same evenly spaced thresholds for every feature, (d, T): no data needed."""
-    return np.tile(low + (high - low) * levels(bucketing, buckets), (dim, 1))
-
-
 def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
-    """Which digits make up which code: (E, G) numbers below ``digits``.
-
-    All digits are shuffled, as often as needed, and the first E·G are taken. NumPy has frozen the
-    stream of ``RandomState``, so the result is the same on all platforms and versions.
-    """
+    """Which digits make up which code: (E, G) numbers below ``digits``, the first of as many
+    shuffles as needed. NumPy has frozen ``RandomState``: the result is the same everywhere."""
     rng, wanted = np.random.RandomState(seed), groups * group_size
     shuffles = [rng.permutation(digits) for _ in range(-(-wanted // digits))]
     return np.concatenate(shuffles)[:wanted].reshape(groups, group_size).astype(np.int64)
@@ -79,10 +64,8 @@ class Coder:
         return int(self.radix ** self.features.shape[1])
 
     def codes(self, X: Rows) -> Codes:
-        """Codes (E, n), uint8 or uint16, of rows X (n, d): E·G·S comparisons a row.
-
-        Raises `InvalidDataError` for NaN or infinite features.
-        """
+        """Codes (E, n), uint8 or uint16, of rows X (n, d): E·G·S comparisons a row. Raises
+        `InvalidDataError` for NaN or infinite features."""
         columns, cuts = _comparable(X, self.cuts)
         groups, digits = self.features.shape
         out = np.zeros((groups, len(X)), np.uint8 if self.size <= 256 else np.uint16)
@@ -99,7 +82,7 @@ class Coder:
 
 def coder(thresholds: F64, bucketing: str, buckets: int, dealt: I64) -> Coder:
     """A `Coder` from thresholds (d, T) and dealt digits (E, G); digit feature·L + l."""
-    each = digits_per_feature(bucketing, buckets)
+    each = 1 if bucketing == "integer" else buckets
     feature, level = dealt // each, dealt % each
     if bucketing == "overlap":
         return Coder(feature, thresholds[feature, level][..., None], (1,), 2)
@@ -136,12 +119,9 @@ def _comparable(X: Rows, cuts: F64) -> tuple[NDArray[np.generic], NDArray[np.gen
 
 
 def grid(bits: int | None) -> F64:
-    """Edges of the grid on which features are counted: ascending, symmetric, in units of one.
-
-    A bin is (edge before, edge]; the first holds everything up to the first edge. Every multiple
-    of 2^−f up to 32·2^−f is an edge, then 16 to an octave, up to 32767·2^−f for features with f
-    fraction bits and to ±32768 for real ones, so that there is no value beyond.
-    """
+    """Edges of the bins (edge before, edge] of features: ascending, symmetric, in units of one.
+    Every multiple of 2^−f up to 32·2^−f, then 16 to an octave, up to 32767·2^−f for features with f
+    fraction bits and ±32768 for real ones."""
     top, fine = (TOP_BITS, FINE_BITS) if bits is None else (15, bits)
     octaves = [np.arange(STEPS, 2 * STEPS) << octave for octave in range(top - 4)]
     up = np.concatenate([np.arange(STEPS), *octaves, [1 << top]])
@@ -149,10 +129,8 @@ def grid(bits: int | None) -> F64:
 
 
 def histogram(X: Rows) -> I64:
-    """Counts (d, bins) of each feature on the grid; additive over rows.
-
-    Raises `InvalidDataError` for real features that are not finite or beyond the grid.
-    """
+    """Counts (d, bins) of each feature on the grid; additive over rows. Raises `InvalidDataError`
+    for real features that are not finite or beyond the grid."""
     if isinstance(X, FixedPoint):
         every = np.arange(2**16, dtype=np.uint16).view(np.int16) * 2.0**-X.bits
         edges, rows = grid(X.bits), X.values.astype(np.int16, copy=False).view(np.uint16)
@@ -175,11 +153,8 @@ def _counts(rows: Array, count: int, bins: Callable[[Array], Array]) -> I64:
 
 
 def quantiles(counts: I64, shares: F64, edges: F64) -> F64:
-    """Per-feature quantiles (d, T) on the grid from counts (d, bins).
-
-    The smallest edge that at least the share q of the rows does not exceed: NumPy's quantile of
-    method 'inverted_cdf', rounded up to the grid. Without rows it is the first edge.
-    """
+    """Per-feature quantiles (d, T) from counts (d, bins): the smallest edge that at least the share
+    q of the rows does not exceed ('inverted_cdf', rounded up to the grid)."""
     below = counts.cumsum(axis=1)
     wanted = np.ceil(shares * below[:, -1:] - 1e-9)
     return np.asarray(edges[(below[:, None, :] < wanted[:, :, None]).sum(axis=2)])

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from .. import parallel
 from ..values.arrays import F64, I64, Array
 
-Codes = NDArray[np.unsignedinteger[Any]]  # (E, n)
-Counts = NDArray[np.int64]
+Codes = NDArray[np.unsignedinteger[Any]]  # (E, n), uint8 or uint16
 
 CELLS = 2**15  # of the histograms filled at a time: 256 kB, within the second-level cache
 SUM_BYTES = 2**19  # of sums of real features that are added to at a time
@@ -49,13 +48,10 @@ def add_labels(codes: Codes, y: I64, counts: I64) -> None:
         counts += counted(places.ravel(), counts.size).reshape(counts.shape)
 
 
-def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
-    """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p; in place.
-
-    ``codes`` (E, n) below V = ``size``; ``counts`` (E(E−1)/2, V−1, V−1). A few groups j at a time
-    are read as one number in base V, counted against group l in one histogram and told apart by its
-    marginals, which saves increments; the threads in use take such bundles, the longest first.
-    """
+def add_pairs(codes: Codes, size: int, counts: I64) -> None:
+    """counts[p, a−1, b−1] += rows with codes a and b in the groups of pair p: ``codes`` (E, n)
+    below V = ``size``, ``counts`` (E(E−1)/2, V−1, V−1). A few groups j at a time are one number in
+    base V, counted against group l in one histogram, whose marginals tell them apart."""
     groups, rows = codes.shape
     together = bundle(size, rows)
     if codes.size and codes.max() >= size:
@@ -76,11 +72,8 @@ def add_pairs(codes: Codes, size: int, counts: Counts) -> None:
 
 
 def counted(places: Array, cells: int) -> Array:
-    """How often each of 0 … cells−1 is among the places, int32 (cells,); other threads work on.
-
-    The sum of the columns of a sparse matrix: half of the time of ``np.bincount``, which keeps the
-    interpreter's lock.
-    """
+    """How often each of 0 … cells−1 is among the places, int32 (cells,): columns of a sparse
+    matrix, in half of the time of ``np.bincount``, which keeps the interpreter's lock."""
     one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
     ends = np.array([0, len(places)], places.dtype)
     column: Any = scipy.sparse.csc_matrix((ones, places, ends), (cells, 1)) @ one
@@ -120,8 +113,8 @@ def _histogram(key: Array, codes: Codes, cells: int) -> Array:
     return total
 
 
-def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts) -> None:
-    """Counts of each group j from a histogram of several: sums over the codes of the others."""
+def _add_marginals(table: Array, js: range, ls: range, size: int, counts: I64) -> None:
+    """I64 of each group j from a histogram of several: sums over the codes of the others."""
     for place, j in enumerate(js):
         before, after = size**place, size ** (len(js) - place - 1)
         parts = table.reshape(len(ls), before, size, after, size)
@@ -134,10 +127,7 @@ def _add_marginals(table: Array, js: range, ls: range, size: int, counts: Counts
 
 def add_sums(codes: Codes, values: Array, sums: Array) -> None:
     """sums[j, a−1] += sum of the rows with code a ≥ 1 in group j (Φᵀx); (E, V−1, d), in place.
-
-    ``values`` (n, d), n·d additions a group: float64, or integers, whose sums of n rows must fit
-    their type. A few groups at a time, so that their sums stay in the cache.
-    """
+    ``values`` (n, d): float64, or integers, whose sums of n rows must fit their type."""
     (rows, dim), (groups, size) = values.shape, (len(sums), sums.shape[1] + 1)
     fitting = (SUM_BYTES // (size * dim * values.itemsize), INDICES // max(rows, 1))
     together = max(1, min(fitting))
@@ -146,13 +136,12 @@ def add_sums(codes: Codes, values: Array, sums: Array) -> None:
         places = part.T + np.arange(len(part), dtype=np.int32) * size
         starts = np.arange(rows + 1, dtype=np.int32) * len(part)
         ones = np.ones(part.size, dtype=values.dtype)
-        turned = scipy.sparse.csc_matrix(
-            (ones, places.ravel(), starts), shape=(len(part) * size, rows)
-        )
+        entries = ones, places.ravel(), starts
+        turned = scipy.sparse.csc_matrix(entries, shape=(len(part) * size, rows))
         sums[first : first + together] += (turned @ values).reshape(-1, size, dim)[:, 1:]
 
 
-def with_margins(labels: Counts, pairs: Counts, j: int) -> Counts:
+def with_margins(labels: I64, pairs: I64, j: int) -> I64:
     """The blocks of group j with all groups before it, (j, V, V), from pairs without codes 0: each
     row of a block adds up to the rows with that code in group j, each column likewise."""
     size = labels.shape[1]
@@ -164,12 +153,12 @@ def with_margins(labels: Counts, pairs: Counts, j: int) -> Counts:
     return block
 
 
-def _rows_of(labels: Counts, pairs: Counts, j: int) -> Counts:
+def _rows_of(labels: I64, pairs: I64, j: int) -> I64:
     """Those rows of ΦᵀΦ that belong to group j, left of its own block: (V, j·V)."""
     return with_margins(labels, pairs, j).transpose(1, 0, 2).reshape(labels.shape[1], -1)
 
 
-def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
+def fill_lower(labels: I64, pairs: I64, out: F64) -> None:
     """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched."""
     groups, size, _ = labels.shape
     for j in range(1, groups):
@@ -177,14 +166,14 @@ def fill_lower(labels: Counts, pairs: Counts, out: F64) -> None:
     out.flat[:: len(out) + 1] = labels.sum(axis=2).ravel()
 
 
-def density(labels: Counts, pairs: Counts) -> float:
+def density(labels: I64, pairs: I64) -> float:
     """The share of the D² entries of ΦᵀΦ that are not 0, without the matrix."""
     groups, size, _ = labels.shape
     blocks = sum(np.count_nonzero(with_margins(labels, pairs, j)) for j in range(1, groups))
     return float((np.count_nonzero(labels.sum(axis=2)) + 2 * blocks) / (groups * size) ** 2)
 
 
-def quadratic(labels: Counts, pairs: Counts, W: F64) -> float:
+def quadratic(labels: I64, pairs: I64, W: F64) -> float:
     """tr(Wᵀ ΦᵀΦ W) for W (D, C), without the matrix."""
     groups, size, _ = labels.shape
     total = float((labels.sum(axis=2).reshape(-1, 1) * W**2).sum())

@@ -41,8 +41,8 @@ class FixedPoint:
         return FixedPoint(self.values[rows], self.bits)
 
     @property
-    def dim(self) -> int:
-        return int(self.values.shape[1])
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
 
 
 Rows = FixedPoint | F32 | F64
@@ -59,11 +59,6 @@ def rows_as(X: Rows, kind: str) -> Array:
         scaled: Array = np.multiply(X.values, 2.0**-X.bits, dtype=kind)
         return scaled
     return np.asarray(X, dtype=kind)
-
-
-def dim(X: Rows) -> int:
-    """Number of features d of a block of rows."""
-    return int(X.values.shape[1] if isinstance(X, FixedPoint) else X.shape[1])
 
 
 def encode(x: NDArray[np.floating], bits: int, first_row: int = 0) -> NDArray[np.int16]:
@@ -124,13 +119,9 @@ def check_float32(x: NDArray[np.floating], first_row: int = 0) -> None:
 
 
 class Products:
-    """The sums XᵀX and XᵀY over blocks of rows, every block through the same float64 buffer.
-
-    A new buffer for each block would double the cost of the conversion, by page faults. For
-    fixed-point rows every sum is exact: a buffer has at most 2^23 rows, so no product exceeds
-    2^23 · 2^30 = 2^53, and the triangle is of int64. ``intercept``: a constant feature 1 (2^bits in
-    fixed point) is appended as the last column.
-    """
+    """The sums XᵀX and XᵀY over blocks of rows, through one float64 buffer: new ones cost as much
+    as the conversion. Exact for fixed-point rows: at most 2^23 of them stay below 2^53, and the
+    triangle is of int64. ``intercept``: a last column 1 (2^bits in fixed point)."""
 
     def __init__(self, d: int, classes: int, bits: int | None, intercept: bool = False) -> None:
         self.bits, self.classes, self.rows = bits, classes, 0
@@ -144,7 +135,7 @@ class Products:
     @classmethod
     def like(cls, X: Rows, classes: int, intercept: bool = False) -> Products:
         """Empty sums for rows like X."""
-        return cls(dim(X), classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
+        return cls(X.shape[1], classes, X.bits if isinstance(X, FixedPoint) else None, intercept)
 
     def add(self, X: Rows, y: I64) -> Products:
         """Add rows X (n, d) with labels y (n,) in 0 … classes−1; n·d² multiply–adds."""
@@ -161,11 +152,8 @@ class Products:
         return self
 
     def taken(self) -> tuple[Array, Array]:
-        """gram as a packed triangle and cross (d, C) of the rows so far; it begins again at zero.
-
-        They equal ``np.tril(X.T @ X)`` row by row and ``X.T @ np.eye(classes)[y]``: float64, or of
-        fixed point int64 in units of 2^(−2 bits) and 2^−bits.
-        """
+        """gram as a packed triangle and cross (d, C) of the rows so far, float64, or int64 in units
+        of 2^(−2 bits) and 2^−bits; it begins again at zero."""
         self.rows = 0
         cross = self._sums.T.astype(np.float64 if self.bits is None else np.int64, order="C")
         self._sums[:] = 0.0
@@ -196,11 +184,8 @@ def gram_and_cross(X: Rows, y: I64, classes: int) -> tuple[Array, Array]:
 
 
 def real_gram(X: Array) -> F64:
-    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64.
-
-    A float32 product rounds within its block of rows; add the blocks in float64. Twice as fast as
-    `gram_and_cross`.
-    """
+    """XᵀX as a packed float64 triangle, the product itself in the type of X, float32 or float64:
+    twice as fast as `gram_and_cross`. float32 rounds within a block of rows."""
     triangle = np.zeros(length(X.shape[1]))
     blas.add_gram(X, triangle)
     return triangle
@@ -252,10 +237,8 @@ def check_labels(y: I64, classes: int) -> None:
 def _class_sums(X: Array, y: I64, classes: int) -> Array:
     """YᵀX (C, d): each row added to the sum of its class, n·d additions."""
     n = len(y)
-    one_hot = scipy.sparse.csc_matrix(
-        (np.ones(n, X.dtype), y, np.arange(n + 1)), shape=(classes, n)
-    )
-    return np.asarray(one_hot @ X)
+    entries = np.ones(n, X.dtype), y, np.arange(n + 1)
+    return np.asarray(scipy.sparse.csc_matrix(entries, shape=(classes, n)) @ X)
 
 
 def pieces(blocks: Iterable[tuple[Rows, I64]], most: int) -> Iterator[tuple[Rows, I64]]:

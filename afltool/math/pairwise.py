@@ -1,14 +1,11 @@
 """The absolute aggregation law: two least-squares solutions → the solution of the pooled data.
 
 He et al., AFL, CVPR 2025, Theorem 1 and equations (6)–(16). The paper prints a minus sign before
-the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); the signs below are the right ones: with
-scalars C_u = 1, C_v = 2 the weights are 1/3 and 2/3. The printed form and the one used here are
-equal (tests/test_equations.py compares them):
+the last term of 𝒲_u and 𝒲_v ((6), (8), (A.17)–(A.28)); with the right one (tests/test_equations.py)
 
     𝒲_u = I − C_u⁻¹C_v + C_u⁻¹C_v (C_u + C_v)⁻¹ C_v = (C_u + C_v)⁻¹ C_u.
 
-Summing (gram, cross) and solving once gives the same answer at a fraction of the cost and with more
-digits. The law is there to check this.
+One solve of the sums gives the same at a fraction of the cost and with more digits: the law checks.
 """
 
 from __future__ import annotations
@@ -40,10 +37,8 @@ class Party(NamedTuple):
 
 
 def party(G: F64, H: F64, gamma: float) -> Party:
-    """A client's upload (13), (15) from its gram G and cross-correlation H.
-
-    Raises `NumericalError` when G + γI cannot be inverted: fewer rows than features need γ > 0.
-    """
+    """A client's upload (13), (15) from its gram G and cross-correlation H. `NumericalError` when G
+    + γI cannot be inverted: fewer rows than features need γ > 0."""
     C = G.copy()
     C.flat[:: len(C) + 1] += gamma
     return Party(C, _solve(C, H, "a client's gram matrix"), gamma)
@@ -69,11 +64,8 @@ def without_gamma(total: Party) -> tuple[F64, F64]:
 
 
 def uploaded(part: Statistics) -> Statistics:
-    """What a client of the paper uploads instead of its sums, (13) and (15), in float64.
-
-    ``regularized-gram``: the triangle of C = XᵀX + γI, (d(d+1)/2,); ``local-weights``: C⁻¹XᵀY, (d,
-    classes). Raises `NumericalError` where C cannot be inverted.
-    """
+    """What a client of the paper uploads instead of its sums, float64: ``regularized-gram`` (13),
+    the triangle of C = XᵀX + γI, and ``local-weights`` (15), C⁻¹XᵀY (d, classes)."""
     C, W, _ = _party(part)
     arrays = {MATRIX: pack(C), WEIGHTS: W}
     specs = {name: ArraySpec(a.shape, "real", square=a.ndim == 1) for name, a in arrays.items()}
@@ -104,11 +96,8 @@ def _party(part: Statistics) -> Party:
 
 
 def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statistics:
-    """Fold clients one after another by Theorem 1, then remove Kγ by (16).
-
-    Takes phases whose arrays are gram and cross, or what `uploaded` made of them. The result holds
-    float64 arrays gram and cross in real units. ``repeats``: see `Sum`.
-    """
+    """Clients' sums of gram and cross, or `uploaded`, folded by Theorem 1, without Kγ by (16):
+    float64 arrays gram and cross in real units. ``repeats``: see `Sum`."""
     counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
 
     def parties() -> Iterator[Party]:

@@ -1,7 +1,6 @@
 """Ridge regression from its normal equations: (G + λI) W = H with G = XᵀX, H = XᵀY.
 
 All functions take G, H and counts, never rows, so no result depends on who has which rows.
-Squared errors come from ‖Y − XW‖² = ‖Y‖² − 2 tr(WᵀH) + tr(WᵀGW).
 
 Sums of a feature that lies far from zero may no longer tell its deviation: Σ(x − x̄)² = Σx² − N x̄²
 cancels. With |x̄| = r times the deviation, rounding Σx² once changes it by r² times the spacing of
@@ -31,11 +30,9 @@ CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (me
 
 @dataclass(frozen=True)
 class Moments:
-    """Of d features: ``means`` x̄, ``raw`` Σx², ``centred`` Σ(x − x̄)² and ``varies``, all (d,).
-
-    ``varies``: whether the class means differ. Class sums lose r times the spacing, not r² times,
-    so they tell a feature that varies from a constant one where ``centred`` is rounding alone.
-    """
+    """Of d features: ``means`` x̄, ``raw`` Σx², ``centred`` Σ(x − x̄)² and ``varies``, all (d,):
+    whether the class means differ. They lose r times the spacing, not r² times, so they still tell
+    where ``centred`` is rounding alone."""
 
     means: F64
     raw: F64
@@ -52,11 +49,9 @@ class Moments:
         return cls(means, raw, raw - rows * means**2, np.asarray(differ.any(axis=1)))
 
     def check(self, ridge: F64 | float, constant: bool) -> None:
-        """Refuse with `NumericalError` features that vary, but whose deviation is lost.
-
-        ``ridge``: what is added to ``centred``, (d,) or one for all. ``constant``: whether the
-        problem has a constant feature; without one a single feature far from zero takes its place.
-        """
+        """Refuse with `NumericalError` features that vary, but whose deviation is lost. ``ridge``:
+        added to ``centred``, (d,) or one; ``constant``: whether the problem has a constant feature,
+        whose place else a single feature far from zero takes."""
         lost = (self.centred + ridge < self.raw / FARTHEST**2) & (self.raw > 0)
         bad = np.flatnonzero(lost & self.varies)
         if len(bad) and (constant or lost.sum() > 1):
@@ -118,11 +113,8 @@ def degrees_of_freedom(s: F64, ridge: float) -> float:
 
 
 def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
-    """W = (G + λI)⁻¹ H by one Cholesky factorisation, d³/3; G is left as it is.
-
-    Equals ``scipy.linalg.solve(G + λ·I, H, assume_a='pos')``. Raises `NumericalError` when the
-    matrix is not positive definite to working precision.
-    """
+    """W = (G + λI)⁻¹ H by one Cholesky factorisation, d³/3. `NumericalError` when the matrix is not
+    positive definite to working precision."""
     return np.asarray(scipy.linalg.cho_solve((_factor(G, ridge), True), H, check_finite=False))
 
 
@@ -141,12 +133,9 @@ def _factor(G: F64, ridge: float) -> F64:
 
 
 def solve_wide(G: F64, H: F64, ridge: float) -> tuple[F64, float, float] | None:
-    """W of `cholesky_solve`, the condition number of G + λI and degrees of freedom, no spectrum.
-
-    The condition number is LAPACK's estimate in the 1-norm, and tr((G + λI)⁻¹ G) is
-    d − λ tr (G + λI)⁻¹: d³ operations, where eigenvalues take 4/3 d³, half of them slow. None where
-    λ = 0 and G may be singular: then only eigenvalues tell.
-    """
+    """W of `cholesky_solve`, LAPACK's estimate of the condition number of G + λI in the 1-norm, and
+    degrees of freedom d − λ tr (G + λI)⁻¹: d³ operations. None where λ = 0 and G may be singular:
+    then only eigenvalues tell."""
     try:
         L = _factor(G, ridge)
     except RidgeNeededError:
@@ -163,12 +152,9 @@ def solve_wide(G: F64, H: F64, ridge: float) -> tuple[F64, float, float] | None:
 
 
 def definite_solve(A: F64, B: F64) -> F64:
-    """A⁻¹B (d, C) of a symmetric positive definite A (d, d); the units of its rows do not matter.
-
-    Equals ``scipy.linalg.solve(A, B, assume_a='pos')`` where that finds A well conditioned.
-    Otherwise A may only have rows of very different size: D A D with a diagonal of one is solved.
-    Raises ``LinAlgError`` when that, too, is singular to working precision.
-    """
+    """A⁻¹B (d, C) of a symmetric positive definite A (d, d); of one that is badly conditioned D A D
+    with a diagonal of one is solved, so units of rows do not matter. ``LinAlgError`` when that,
+    too, is singular to working precision."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", scipy.linalg.LinAlgWarning)
         try:
@@ -194,9 +180,8 @@ def not_definite(ridge: float, side: int, why: object) -> RidgeNeededError:
 @dataclass(frozen=True)
 class Spectral:
     """One eigendecomposition G = Q diag(s) Qᵀ with A = QᵀH, from which every λ follows cheaply.
-
-    ``s`` ascending (d,), ``Q`` and ``G`` (d, d), ``A`` (d, C), ``squares`` (d,) the row sums of A².
-    """
+    ``s`` ascending (d,), ``Q`` and ``G`` (d, d), ``A`` (d, C), ``squares`` (d,) the row sums of
+    A²."""
 
     s: F64
     Q: F64
@@ -210,10 +195,6 @@ class Spectral:
         s, Q = scipy.linalg.eigh(G, driver="evd", check_finite=False)
         A = Q.T @ H
         return cls(s, Q, A, (A**2).sum(axis=1), G)
-
-    @property
-    def conditioning(self) -> Conditioning:
-        return conditioning(self.s)
 
     def filters(self, ridge: float) -> F64:
         """1/(s + λ) per direction, (d,); zero where s counts as zero and λ = 0 (minimum norm)."""
@@ -244,11 +225,8 @@ def auto_grid(spectral: Spectral) -> F64:
 
 
 def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
-    """Statistics of centred rows and labels, from those with a constant last feature.
-
-    Of G (d+1, d+1) and H (d+1, C) the centred gram G_c = G_xx − N x̄x̄ᵀ, H_c = H_x − N x̄ȳᵀ, and the
-    means x̄ (d,), ȳ (C,): a ridge then leaves the intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge.
-    """
+    """Of G (d+1, d+1) and H (d+1, C), constant last: G_xx − N x̄x̄ᵀ, H_x − N x̄ȳᵀ, and the means x̄
+    (d,), ȳ (C,), so that a ridge leaves the intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge."""
     mean_x, mean_y = G[-1, :-1] / rows, H[-1] / rows
     G_c = G[:-1, :-1] - rows * np.outer(mean_x, mean_x)
     return G_c, H[:-1] - rows * np.outer(mean_x, mean_y), mean_x, mean_y

@@ -79,10 +79,8 @@ def choose(
     system: System, ridges: Iterable[float] | None, held: Callable[[F64], float] | None = None
 ) -> Choice:
     """The best of ``ridges`` (None: the system searches); of equally good ones the largest.
-
-    ``held``: the squared error a row of weights (D, C) on held-out rows. Raises `NumericalError` of
-    the largest ridge where the system can be solved for none.
-    """
+    ``held``: the squared error a row of weights (D, C) on held-out rows. `NumericalError` of the
+    largest ridge where the system can be solved for none."""
     path: list[Point] = []
     refused: dict[float, NumericalError] = {}
     best: tuple[float, float, Fit] | None = None  # one fit alone, since weights can be large
@@ -150,12 +148,9 @@ class SpectralSystem:
 
 @dataclass(frozen=True)
 class FactoredSystem:
-    """Any diagonal P by Cholesky factors; one D × D matrix is in memory at any time.
-
-    ``matrix()`` returns a new C-ordered (D, D) whose lower triangle counts, to be overwritten;
-    ``H`` (D, C); ``target`` = ‖Y‖²; ``penalty(λ)`` the diagonal P (D,). The search walks from
-    ``start`` in factors of √10: up while that is better, else down; `MOST` factorisations at most.
-    """
+    """Any diagonal P by Cholesky factors. ``matrix()``: a new C-ordered (D, D) whose lower triangle
+    counts; ``H`` (D, C); ``target`` = ‖Y‖²; ``penalty(λ)`` the diagonal P (D,). The search walks
+    from ``start`` in factors of √10: up while that is better, else down; `MOST` at most."""
 
     matrix: Callable[[], F64]
     H: F64

@@ -31,14 +31,10 @@ class LowRank:
 
 
 def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
-    """Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j.
-
-    ``Pi`` Π (d_F, d_F), ``Upsilon`` Υ (d_F, C), ``W`` (d_Φ, C), all float64. Equals (17), the
-    paper's form by eigendecompositions of Π and WWᵀ, whose rank is at most C. For γ > 0 one
-    tridiagonal form of Π serves every column (4/3 d_F³ operations); for γ = 0 the eigenvectors of Π
-    (9 d_F³), where 0/0 = 0, which gives Ω = F⁺ R W⁺. Raises `NumericalError` when Π + γ/s² I is not
-    positive definite to working precision.
-    """
+    """Ω = Z Uᵀ from a thin SVD W = U diag(s) Qᵀ: (s_j² Π + γ I) z_j = s_j Υ q_j; Π (d_F, d_F), Υ
+    (d_F, C), W (d_Φ, C). Equals (17), by eigendecompositions of Π and WWᵀ. For γ > 0 one
+    tridiagonal form of Π serves every column (4/3 d_F³); for γ = 0 its eigenvectors (9 d_F³), where
+    0/0 = 0: Ω = F⁺ R W⁺. `NumericalError` when Π + γ/s² I is not positive definite."""
     U, s, Qt = scipy.linalg.svd(W, full_matrices=False)
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
     B = Upsilon @ Qt.T * s
@@ -53,12 +49,9 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
 def reconstructing(
     Pi: F64, labels: tuple[F64, F64], decoder: tuple[F64, F64], share: float, gamma: float
 ) -> LowRank:
-    """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², the paper's (88) with η = 1 − ρ.
-
-    ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ), where
-    E = Φ_0 − Φ_tQ is what the decoder Q leaves of Φ_0. It is one sandwiched problem with target
-    [√(1−η) R, √η E] and right factor [√(1−η) W, √η Q], whose SVD costs about 20 d_Φ³ operations.
-    """
+    """Ω = argmin (1−η)‖R − FΩW‖² + η‖E − FΩQ‖² + γ‖Ω‖², (88) with η = 1 − ρ, as one sandwiched
+    problem. ``labels``: FᵀR (d_F, C) and W (d_Φ, C); ``decoder``: FᵀE (d_F, d_Φ) and Q (d_Φ, d_Φ),
+    E = Φ_0 − Φ_tQ."""
     a, b = np.sqrt(1.0 - share), np.sqrt(share)
     Upsilon = np.hstack([a * labels[0], b * decoder[0]])
     return low_rank(Pi, Upsilon, np.hstack([a * labels[1], b * decoder[1]]), gamma)

@@ -96,10 +96,8 @@ def softmax_in_place(S: F64, unit: float = 1.0) -> tuple[F64, F64]:
 
 
 def residual_and_loss(S: F64, y: I64, unit: float = 1.0) -> tuple[F64, F64]:
-    """softmax(S) − Y (n, C) and each row's loss −log P_y (n,), both times ``unit``.
-
-    Y is one-hot. S, C-ordered, is overwritten.
-    """
+    """softmax(S) − Y (n, C), Y one-hot, and each row's loss −log P_y (n,), both times ``unit``. S,
+    C-ordered, is overwritten."""
     flat, at = S.reshape(-1), np.arange(len(y)) * S.shape[1] + y
     wanted = flat[at]
     P, log_sum = softmax_in_place(S, unit)
@@ -108,11 +106,8 @@ def residual_and_loss(S: F64, y: I64, unit: float = 1.0) -> tuple[F64, F64]:
 
 
 class Gradients:
-    """Sums of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,) over rows, without the penalty.
-
-    For fixed-point rows int64 in units of 2^−(bits + 24) and 2^−24, exact in any order; else
-    float64. ``exact``: which of them, once rows were added.
-    """
+    """Sums of Φᵀ(softmax(ΦV) − Y) (D, C) and of the loss (1,) over rows, without the penalty:
+    float64, or, of fixed-point rows (``exact``), int64 in units of 2^−(bits + 24) and 2^−24."""
 
     def __init__(self, V: F64) -> None:
         self._point = V
@@ -157,12 +152,9 @@ class Gradients:
 
 
 class Bound:
-    """B = ½G + diag(penalty), factored once: B ⊗ I is above the Hessian everywhere.
-
-    The Hessian of the loss sum is at most ½ (I − 11ᵀ/C) ⊗ ΦᵀΦ (Böhning, 1992); the penalty
-    (μN/2)‖W‖² adds its own curvature, and B must contain it, or the iteration can diverge.
-    ``factor``: the triangle of L, B = L Lᵀ.
-    """
+    """B = ½G + diag(penalty), factored once, ``factor`` the triangle of L, B = L Lᵀ: B ⊗ I is
+    above the Hessian, which is at most ½ (I − 11ᵀ/C) ⊗ ΦᵀΦ (Böhning, 1992) and the penalty's
+    curvature."""
 
     def __init__(self, factor: F64) -> None:
         self.factor = factor

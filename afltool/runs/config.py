@@ -15,6 +15,7 @@ from .. import inputs
 from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import HEADS, OPTIONS, Names, make_options
+from ..heads.options import PAPER
 from ..memory import Room, available, parse_size
 from ..options.base import (
     Holds,
@@ -234,17 +235,24 @@ class RunConfig:
         return {name: getattr(options, name) for name in sorted(options.changeable())}
 
     def for_data(self) -> dict[str, Any]:
-        if self.first_head is not None:
+        """The preset that 'paper' stands for."""
+        known = () if self.first_head is not None else OPTIONS[self.own.head].PUBLISHED
+        if not known or self.head_options.get("preset") != PAPER:
             return {}
         data = None if self.extract is None else self.extract.data
-        return OPTIONS[self.own.head].for_data(self.head_options, data)
+        return {"preset": data if data in known else known[-1]}
 
     def cheaper(self) -> dict[str, Any]:
         """What the run adds to the head's options where all clients take part in every round."""
         everybody = self.local_stats.participation == 1 and not self.own.full_gram
-        if self.first_head is not None or not everybody:
+        switch = "" if self.first_head is not None else OPTIONS[self.own.head].CHEAPER
+        if not switch or not everybody or switch in self.head_options:
             return {}
-        return OPTIONS[self.own.head].for_everybody(self.head_options)
+        try:
+            make_options(self.own.head, {**self.head_options, **self.for_data(), switch: True})
+        except UsageError:  # another option excludes it
+            return {}
+        return {switch: True}
 
 
 def with_features(config: RunConfig) -> RunConfig:

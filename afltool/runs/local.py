@@ -157,7 +157,7 @@ class _Run:
             "head_digest": metrics["head"]["digest"],
             "bytes_per_client": self.uploads,
             # What clients send in later rounds: the option that they follow, or the full sums.
-            "exchange": solved.head.options.same_clients() or "full",
+            "exchange": solved.head.options.same_clients or "full",
             **{k: v for k, v in solved.report.items() if k == "density"},  # tables show it
             **costs(self.uploads, self.stages),
             "options": resolved(self.config, self.start),

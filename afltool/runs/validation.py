@@ -77,7 +77,7 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
 def _check_head(config: RunConfig) -> None:
     """Refuse a head that cannot be begun, or not by the run's clients, and --full-gram of it."""
     check_participation(checked_head(config), config.local_stats)
-    two = config.first_head is None and OPTIONS[config.own.head].for_everybody({})
+    two = config.first_head is None and OPTIONS[config.own.head].CHEAPER
     every = two and config.local_stats.participation == 1
     if config.own.full_gram and not (every and not config.head_options.get("incremental")):
         raise UsageError(

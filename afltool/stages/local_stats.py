@@ -123,7 +123,7 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
 
     So is a second draw in a layer, for a head whose layers have one sum.
     """
-    needing, share = head.options.same_clients(), o.participation
+    needing, share = head.options.same_clients, o.participation
     two_sums = any(turn for _, turn in map(head.options.place_of, head.schedule()))
     if share < 1 and o.participation_kind == "inconsistent" and not two_sums:
         raise UsageError(

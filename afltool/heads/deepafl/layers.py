@@ -24,7 +24,6 @@ from ...math.gram import (
     FixedPoint,
     Rows,
     add_product,
-    dim,
     gram_and_cross,
     product,
     real_cross,
@@ -70,7 +69,7 @@ class Layers:
         """Φ_0."""
         o = self.options
         rows = rows_as(X, o.compute)
-        return self.drawn(0, dim(X), o.widths[0])(rows, str(o.phi0_activation))
+        return self.drawn(0, X.shape[1], o.widths[0])(rows, str(o.phi0_activation))
 
     def hidden(self, source: Array, t: int) -> Array:
         """F_t = σ(Φ_t B_t)."""
@@ -141,7 +140,7 @@ class FixedLayers(Layers):
 
     def first(self, X: Rows) -> Array:
         rows, o = in_fixed_point(X), self.options
-        drawn = self.drawn(0, rows.dim, o.widths[0])
+        drawn = self.drawn(0, rows.shape[1], o.widths[0])
         return tabled(drawn, str(o.phi0_activation), rows.bits, self.bits)(rows.values)
 
     def hidden(self, source: Array, t: int) -> Array:

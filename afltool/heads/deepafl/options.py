@@ -10,12 +10,12 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options.base import Absent, Choices, flag, grammar
-from ...values.names import Phase
 from ...values.ridge_spec import parse_ridge
 from ..options import (
     FIXED,
     GAMMA,
     MIN_NORM,
+    PAPER,
     PRODUCTS,
     RIDGE_GRAMMAR,
     Activation,
@@ -41,7 +41,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny-imagenet": {"layers": 20, "ridge": 1.0, "block_ridge": 0.01},
     "released-script": {"layers": 20, "ridge": 1.0, "block_ridge": 0.05},
 }
-PAPER = "paper"  # of a run: the preset of its data set, else that of the released script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +50,8 @@ class DeepAFLOptions(HeadOptions):
     GONE: ClassVar[Mapping[str, Any]] = {
         "single_round": False, "patience": None, "projection": "linear-uniform",
     }  # fmt: skip
+    CHEAPER, PUBLISHED = "incremental", tuple(PRESETS)
+    SECOND = BLOCK  # W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)
 
     _layers = f"number of residual layers T (default: {DEFAULTS['layers']})"
     layers: int | None = Field(default=None, ge=0, description=_layers)
@@ -136,28 +137,6 @@ class DeepAFLOptions(HeadOptions):
             for name in (one for one in NOT_FIXED if one in self.changed()):
                 raise UsageError(f"{flag(name)} cannot be combined with --compute fixed")
             self._set(fixed_bits=self.fixed_bits or FIXED_BITS)
-
-    @classmethod
-    def for_everybody(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """`incremental`, unless it was given or other options exclude it."""
-        decided = "incremental" in given or any(given.get(name) for name in NOT_INCREMENTAL)
-        cascade = given.get("deepening", RESIDUAL) != RESIDUAL
-        return {} if decided or cascade or given.get("compute") == FIXED else {"incremental": True}
-
-    @classmethod
-    def for_data(cls, given: Mapping[str, Any], data: str | None) -> dict[str, Any]:
-        """The preset that `paper` stands for."""
-        if given.get("preset") != PAPER:
-            return {}
-        return {"preset": data if data in PRESETS else "released-script"}
-
-    def place_of(self, phase: Phase) -> tuple[int, int]:
-        """W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)."""
-        second = int(phase.kind == BLOCK)
-        return (phase.number or 0) - second, second
-
-    def same_clients(self) -> str | None:
-        return "incremental" if self.incremental else None
 
     def _resolve(self) -> None:
         """Fill in the options that were not given; from then on the values include the preset."""

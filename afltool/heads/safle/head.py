@@ -9,7 +9,7 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -130,10 +130,11 @@ class SafleHead(Head):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
-    def _features_of(self, X: Rows) -> F64:
+    def round_features(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
-        hot = cd.one_hot(self.coder().codes(X), self.options.size)
-        return np.hstack([real(X), hot]) if self.options.with_linear else hot
+        if self.phase() is None:
+            hot = cd.one_hot(self.coder().codes(X), self.options.size)
+            yield base.LAST, np.hstack([real(X), hot]) if self.options.with_linear else hot
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
@@ -171,7 +172,8 @@ class SafleHead(Head):
         o, (dim, _) = self.options, self._bound()
         if o.steps is None:
             raise UsageError(f"--thresholds is {FEDERATED} or range:LO:HI; found {o.thresholds!r}")
-        return cd.even_thresholds(*o.steps, o.bucketing, o.buckets, dim)
+        low, high = o.steps
+        return np.tile(low + (high - low) * cd.levels(o.bucketing, o.buckets), (dim, 1))
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""

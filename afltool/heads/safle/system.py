@@ -49,7 +49,11 @@ class CountedSystem:
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
             moments.check(LINEAR_RIDGE, constant=True)
         if ridge == 0.0:
-            W, report = self._minimum_norm()
+            W, rank = self._factored()  # the limit λ → 0; a hybrid's raw features have their ridge
+            report: dict[str, Any] = {
+                "ridge": 0.0, "ridge_by": "given", "rank": rank, "minimum_norm": rank < self.side,
+                "features": self.side, "condition": None, "degrees_of_freedom": float(rank),
+            }  # fmt: skip
             error = {} if held is None else {"validation_mse": held(W)}
             return W, {**report, "training_mse": self.mean_squared_error(W), **error}
         system = FactoredSystem(
@@ -92,14 +96,6 @@ class CountedSystem:
         penalty = np.full(self.side, ridge)
         penalty[: self.raw] = LINEAR_RIDGE
         return penalty
-
-    def _minimum_norm(self) -> tuple[F64, dict[str, Any]]:
-        """The limit λ → 0; a hybrid's ridge on its raw features determines their part."""
-        W, rank = self._factored()
-        return W, {
-            "ridge": 0.0, "ridge_by": "given", "rank": rank, "minimum_norm": rank < self.side,
-            "features": self.side, "condition": None, "degrees_of_freedom": float(rank),
-        }  # fmt: skip
 
     def _factored(self) -> tuple[F64, int]:
         """Weights and rank by a Cholesky factor, D³/3, without codes never seen, each later table's

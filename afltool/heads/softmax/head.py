@@ -62,13 +62,11 @@ class Gradients(sm.Gradients):
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxHead(LinearInFeatures):
-    """Penalised multinomial logistic regression; phases gram and gradient-1 … -R.
-
-    Before round ``number``: ``factor``, the triangle of L of B = L Lᵀ; ``point`` V, at which the
-    gradient is gathered, ``step``, the last W, and ``best``, the best W so far; ``covered``, the
-    `marks` of the clients in the bound; ``momentum``: Nesterov's t, then the objective of the round
-    before and the value of ``best``; ``best_round``: its round, and whether held-out clients judge.
-    """
+    """Penalised multinomial logistic regression; phases gram and gradient-1 … -R. Before round
+    ``number``: ``factor``, the triangle of L of B = L Lᵀ; ``point`` V, where the gradient is
+    gathered; ``step``, the last W; ``best``, the best one; ``covered``, the `marks` of clients in
+    the bound; ``momentum``: Nesterov's t, the last objective, the value of ``best``;
+    ``best_round``: its round, and whether held-out clients judge."""
 
     name = "softmax"
     log_probabilities = True

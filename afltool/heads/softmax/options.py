@@ -9,12 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
 from ...options.base import Absent, flag
-from ..options import (
-    Activation,
-    Compute,
-    HeadOptions,
-    RandomFeaturesOptions,
-)
+from ..options import Activation, Compute, HeadOptions, RandomFeaturesOptions
 
 #: Options of random features, and their defaults here; None of others.
 RANDOM: dict[str, Any] = {

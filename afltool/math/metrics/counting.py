@@ -79,14 +79,11 @@ def confusion_entry(y: I64, predicted: I64, classes: int) -> list[list[int]] | d
 
 
 def shapes(classes: int, bins: Bins, many: bool | None = None) -> dict[str, tuple[int, ...]]:
-    """The arrays that `count` adds to, by name.
-
-    ``confusion`` (C, C): rows by own class and predicted one; of `MANY` classes ``tallies`` (3, C)
-    in its place, a `Tally`. ``ranks`` (min(C, 10),): rows by the place of their own class among the
-    scores. ``scores`` (C, 2, B): for each class rows by the bin of its score; 1 has the rows of the
-    class, 0 all others. ``confidence`` (2, B): rows by the bin of their highest score; 1 has those
-    that are predicted right. ``many``: where that is decided already.
-    """
+    """The arrays that `count` adds to, by name: ``confusion`` (C, C), own class by predicted
+    one, or of ``many`` classes ``tallies`` (3, C), a `Tally`; ``ranks`` (min(C, 10),): rows by
+    the place of their own class; ``scores`` (C, 2, B): for each class rows by the bin of its
+    score, 1 of the class, 0 of others; ``confidence`` (2, B): rows by the bin of their highest
+    score, 1 if right."""
     many = classes >= MANY if many is None else many
     return {
         **({TALLIES: (3, classes)} if many else {CONFUSION: (classes, classes)}),
@@ -97,10 +94,8 @@ def shapes(classes: int, bins: Bins, many: bool | None = None) -> dict[str, tupl
 
 
 def count(into: Counted, S: F64, reported: F64, y: I64, bins: Bins) -> I64:
-    """Add rows with scores S (n, C) and labels y (n,); returns the predicted classes (n,).
-
-    ``reported``: the scores (n, C) that are put into bins.
-    """
+    """Add rows with scores S (n, C), of which the ``reported`` ones are put into bins, and labels y
+    (n,); returns the predicted classes (n,)."""
     (n, classes), B = S.shape, bins.count
     step = max(1, AT_ONCE // classes)
     predicted = decided(S)

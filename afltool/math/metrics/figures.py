@@ -99,12 +99,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows that a head scored: ``y`` and ``predicted`` int64 (n,).
-
-    ``own`` and ``confidence`` float64 (n,): the scores of the row's own and of its predicted class.
-    ``scores`` float64 (n, C) as `heads.checks.reported_scores` has them: None if no requested
-    figure needs them. ``positive``: the class that figures of one class are of.
-    """
+    """Rows that a head scored: ``y`` and ``predicted`` int64 (n,); ``own`` and ``confidence``
+    float64 (n,), the scores of the row's own and predicted class; ``scores`` (n, C) as
+    `reported_scores`, if a figure needs them; ``positive``: the class that figures of one class are
+    of."""
 
     y: I64
     predicted: I64
@@ -197,12 +195,8 @@ def _mean(values: Array, w: F64) -> float:
 
 
 def areas(rows: Scored, w: F64) -> F64:
-    """Area under the ROC curve of each class against the rest, (C,); NaN for a class with no rows
-    or with all rows.
-
-    The chance that a row of the class has a higher score of it than one of the rest; equal scores
-    count half (Mann and Whitney's U).
-    """
+    """Area under the ROC curve of each class against the rest, (C,), equal scores count half (Mann
+    and Whitney's U); NaN for a class with no rows or with all rows."""
     found = np.full(rows.classes, np.nan)
     for k in range(rows.classes):
         outside, inside = rows.by_score(k, w)
@@ -236,11 +230,8 @@ def ece(rows: Scored, w: F64) -> float:
 
 
 def curve(others: Array, own: Array) -> tuple[F64, F64]:
-    """The ROC curve of a class against the rest, from the weights at rising scores.
-
-    Shares of the others and of its own rows above each score, from (0, 0) on; empty where there
-    are no rows of one of both.
-    """
+    """The ROC curve of a class against the rest, from the weights at rising scores: shares of other
+    and own rows above each, from (0, 0) on; empty where there are no rows of one of both."""
     if not own.sum() or not others.sum():
         return np.empty(0), np.empty(0)
     false, true = (np.r_[0.0, np.cumsum(a[::-1]) / a.sum()] for a in (others, own))
@@ -257,12 +248,9 @@ def roc(rows: Scored, k: int) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class Figure:
-    """A named figure of ``each`` class (C,), or of all rows.
-
-    ``needs``: what it needs of the rows besides the predicted class: "", "scores" or
-    "probabilities". ``one_class``: it is of the positive class against the rest; ``mean``: it is
-    the mean over classes (macro), or, with ``one_class``, may be where no class is positive.
-    """
+    """A named figure of ``each`` class (C,), or of all rows. ``needs``: "", "scores" or
+    "probabilities". ``one_class``: of the positive class against the rest; ``mean``: the mean over
+    classes (macro), or with ``one_class`` where no class is positive."""
 
     each: Callable[[Scored, F64], F64 | float]
     needs: str = ""
@@ -298,12 +286,8 @@ FIGURES: dict[str, Figure] = {
 def summary(
     rows: Scored, names: Sequence[str], samples: int, seed: int, groups: I64 | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Value and ends of the 95 % percentile interval of each figure by name, for JSON; null where
-    no sample determines it.
-
-    ``samples``: number of bootstrap samples, of rows or of whole groups; 0 gives no intervals.
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
-    """
+    """Value and ends of the 95 % percentile interval of each figure by name, of so many bootstrap
+    ``samples`` (Efron and Tibshirani, 1993, chapter 13); null where no sample determines it."""
 
     def values(w: F64) -> list[float]:
         return [FIGURES[name].of(rows, w) for name in names]
@@ -352,11 +336,9 @@ def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[s
 
 
 def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[F64]:
-    """How often each row is in each of ``samples`` samples, float64 (n,).
-
-    A sample draws n rows with replacement. With ``groups`` (n,) int64, numbered from 0, it draws
-    whole groups instead, as many as there are, because rows of one patient are not independent.
-    """
+    """How often each row is in each of ``samples`` samples with replacement, float64 (n,). With
+    ``groups`` (n,) int64, from 0: of whole groups, since rows of one patient are not
+    independent."""
     rng = np.random.default_rng([seed, rows])
     units = rows if groups is None else int(groups.max(initial=-1)) + 1
     for _ in range(samples):
@@ -365,19 +347,11 @@ def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> 
 
 
 def mcnemar(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
-    """`mcnemar_of` two heads that are right on the rows ``first`` and ``second``, bool (n,)."""
-    only_first = int(np.count_nonzero(first & ~second))
-    return mcnemar_of(only_first, int(np.count_nonzero(second & ~first)))
-
-
-def mcnemar_of(only_first: int, only_second: int) -> dict[str, Any]:
-    """McNemar's exact test, of the numbers of rows that only one of two heads predicts right.
-
-    If both are equally good, the first number follows Binomial(both, ½); the p-value is two-sided.
-    McNemar, Psychometrika 12, 1947.
-    """
+    """McNemar's exact two-sided test (Psychometrika 12, 1947) of two heads that are right on these
+    rows, bool (n,): how many only the first predicts right follows Binomial(both, ½)."""
     from scipy.stats import binomtest
 
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     differ = only_first + only_second
     p = binomtest(only_first, differ).pvalue if differ else 1.0
     return {"only_this": only_first, "only_other": only_second, "p_value": float(p)}

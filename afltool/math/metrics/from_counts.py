@@ -50,17 +50,12 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def precisions(of: Tally) -> F64:
-    """TP / (TP + FP) of each class, (C,)."""
-    return shares(of.right, of.predicted)
-
-
 def exact(of: Tally) -> dict[str, float]:
     """Figures that the confusion matrix determines, by name; those of classes are means."""
     return {
         "accuracy": float(of.right.sum() / of.own.sum()),
         "balanced-accuracy": known_mean(sensitivities(of)),
-        "macro-precision": known_mean(precisions(of)),
+        "macro-precision": known_mean(shares(of.right, of.predicted)),
         "macro-specificity": known_mean(specificities(of)),
         "f1": known_mean(f1_scores(of)),
     }
