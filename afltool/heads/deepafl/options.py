@@ -46,7 +46,7 @@ PAPER = "paper"  # of a run: the preset of its data set, else that of the releas
 
 @dataclass(frozen=True, kw_only=True)
 class DeepAFLOptions(HeadOptions):
-    """Options of the deep residual analytic network (DeepAFL)."""
+    """The deep residual analytic network (DeepAFL)."""
 
     GONE: ClassVar[Mapping[str, Any]] = {
         "single_round": False, "patience": None, "projection": "linear-uniform",
