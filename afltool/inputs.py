@@ -171,7 +171,7 @@ def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
     """The option that a key means; `UsageError` where there is none."""
     name = key.replace("-", "_")
     if name not in names:
-        raise UsageError(f"{path}: {key!r} is no option of {what}")
+        raise UsageError(f"{path}: {key.replace('_', '-')!r} is no option of {what}")
     return name
 
 

@@ -293,7 +293,7 @@ def test_an_old_name_is_refused_with_the_new_one(cli):
         done = cli(*words, *(["value"] if "--" in name else []))
         assert (done.exit_code, done.stdout) == (2, ""), name
         said = " ".join(done.stderr.split())
-        assert said.endswith(f"Error: {RENAMED[name]}"), said
+        assert said.endswith(f"Error: {name.split()[-1]} is {RENAMED[name]}"), said
         assert "Possible" not in said
 
 

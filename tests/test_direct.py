@@ -283,6 +283,7 @@ def test_columns_of_lists_and_words_that_people_try(tmp_path, cli):
         assert done.exit_code == 0, done.stderr
         assert afltool.info(tmp_path / f"{name}.h5")["dim"] == 2
     assert cli("help", "solve").stdout == cli("solve", "--help").stdout
+    assert cli("help").stdout == cli("--help").stdout
     assert cli("version").stdout == cli("--version").stdout
 
 

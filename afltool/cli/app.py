@@ -23,7 +23,7 @@ from .. import __version__
 from ..plugins import COMMANDS, behind, doors, left_out
 from ..values.text import shown
 from . import _console
-from ._console import say
+from ._console import say, say_lines
 from .commands import HELP, Command, resolve
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
@@ -169,7 +169,10 @@ class Group(typer.core.TyperGroup):
         return [*self.known("")]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] == "help" and len(args) > 1:
+        if args[0] == "help":
+            if len(args) == 1:
+                say_lines(f"{ctx.get_help()}\n")
+                raise typer.Exit
             args = [*args[1:], "--help"]
         if args == ["version"]:
             _version(True)
@@ -230,7 +233,8 @@ def _usage_errors() -> Iterator[None]:
             path = reported.ctx.command_path.split() if reported.ctx else []
             words = [*path, unknown[1]] if unknown else []
             instead = (RENAMED.get(" ".join(words[-n:])) for n in (3, 2, 1))
-            reported.message = next(filter(None, instead), None) or shown(reported.message)
+            found = next(filter(None, instead), None)
+            reported.message = f"{words[-1]} is {found}" if found else shown(reported.message)
             reported.possibilities = None
         raise
 

@@ -155,8 +155,14 @@ def typer_command(
         shown, own = common or p.cls.COMMON, p.name.rpartition(WITHIN)[2]
         p.described.hidden = not left or (bool(shown) and own not in shown)
         left -= not p.described.hidden
-    says = f"show every option: {sum(p.described.hidden for p in options)} more"
-    shows = typer.Option("--help-all", is_eager=True, callback=show_every_option, help=says)
+    more = sum(p.described.hidden for p in options)
+    shows = typer.Option(
+        "--help-all",
+        is_eager=True,
+        callback=show_every_option,
+        help=f"show every option: {more} more",
+        hidden=not more,
+    )
     whole, named = [*every, Parameter("help_all", None, "", bool | None, shows)], inspect.Parameter
     hints = {p.name: Annotated[p.kind, p.described] for p in whole}
     none = {p.name: None if type(None) in get_args(p.kind) else named.empty for p in whole}
@@ -207,8 +213,7 @@ def parameters(
         if get_origin(kinds[0]) is tuple:
             kind = list[get_args(kinds[0])[0]]  # type: ignore[misc]  # for Typer alone
         if own in first:
-            metavar = name.upper() + "..." * (get_origin(kind) is list)
-            described: Any = typer.Argument(help=info.description, metavar=metavar)
+            described: Any = typer.Argument(help=info.description, metavar=name.upper())
         else:
             says = base.help_of(info, (defaults or {}).get(name))
             described = typer.Option(flag(name), *["-o"] * (name == "out"), help=says)

@@ -113,7 +113,7 @@ class LinearOptions(HeadOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFeaturesOptions(LinearOptions):
-    """Options of the linear head on one wide layer of random features, [σ(XA), X]."""
+    """Ridge regression on one wide layer of random features, [σ(XA), X]."""
 
     GONE: ClassVar = {"projection": "linear-uniform"}
 
@@ -137,7 +137,7 @@ RIDGE = 0.01  # of Fed3R
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminantOptions(HeadOptions):
-    """Options of the classifiers that need one round: each rule solves from sums by class."""
+    """Classifiers of one round: each rule solves from sums by class."""
 
     AT_SOLVE: ClassVar = frozenset({"shrinkage", "ridge"})
 

@@ -281,7 +281,7 @@ class Scale(Threads, NamedRows, Output):
     REFUSES: ClassVar = frozenset({"min_rows"})
 
     rows: Input = Field(description="a feature file, or what import takes")
-    out: Result = Field(description="file of the sums")
+    out: Result = Field(description="folder for the file of the sums")
     _: KW_ONLY
     backbone: str = option(IMPORTED, MADE_BY)
     unit_bits: int = option(24, UNITS, ge=0, le=40)

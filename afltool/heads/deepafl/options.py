@@ -45,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class DeepAFLOptions(HeadOptions):
-    """Options of the deep residual analytic network (DeepAFL)."""
+    """The deep residual analytic network (DeepAFL)."""
 
     GONE: ClassVar[Mapping[str, Any]] = {
         "single_round": False, "patience": None, "projection": "linear-uniform",

@@ -52,7 +52,7 @@ def parse_cuts(thresholds: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SafleOptions(HeadOptions):
-    """Options of the SAFLe head, which cuts features into buckets and adds up weights of codes."""
+    """Features cut into buckets, and weights of their codes added up (SAFLe)."""
 
     AT_SOLVE: ClassVar = frozenset({"ridge"})
     GONE: ClassVar = {"gamma": 0.0, "linear_ridge": LINEAR_RIDGE}

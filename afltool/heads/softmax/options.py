@@ -29,7 +29,7 @@ def _of_random(text: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxOptions(HeadOptions):
-    """Options of the softmax head, which minimises the cross-entropy in a few more small rounds."""
+    """The softmax head, which minimizes the cross-entropy in a few more small rounds."""
 
     GONE: ClassVar = {
         "no_momentum": False, "lbfgs": Absent(False), "standardise": Absent(False),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from ...cli.commands import Command, Parameter, first_line, parameters, show_folder, tracking
+from ...cli.commands import Command, Parameter, parameters, show_folder, tracking
 from ...options.common import Printed, Tracked
 from ...values.text import byte_text
 from . import METHODS, method_class
@@ -36,7 +36,7 @@ def _methods(word: str) -> dict[str, Command]:
     for name in [word] if word in METHODS else METHODS:
         text = (inspect.getdoc(method_class(name)) or "").split("\n\n")[0]
         given = {"method": name}
-        found[name] = Command(first_line(text), "Methods", Train, says=text, given=given)
+        found[name] = Command(" ".join(text.split()), "Methods", Train, says=text, given=given)
     return found
 
 

@@ -16,7 +16,7 @@ report = stage_function(Report, Path)
 
 
 def table(*args: Any, **options: Any) -> Crosstab:
-    """The table of a study: rows and columns by options, a statistic over seeds."""
+    """The table of a study: rows and columns by options, means over seeds."""
     from .tables import table as stage
 
     return stage(TableOf(*args, **options))

@@ -137,7 +137,7 @@ class TableOptions(Options):
 
 @pydantic_dataclass(frozen=True)
 class TableOf(TableOptions):
-    """The table of a study: rows and columns by options, a statistic over seeds."""
+    """The table of a study: rows and columns by options, means over seeds."""
 
     _study = "the folder of a study, or a total of counts"
     study: Annotated[File, Reads()] = Field(description=_study)
@@ -149,7 +149,7 @@ _SHOWN = {"out", "rows", "columns", "value", "where", "layers", "published", "fo
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class Table(TableOf, Output):
-    """Print the table of a study: rows and columns by options, a statistic over seeds.
+    """Print the table of a study: rows and columns by options, means over seeds.
 
     Of a total of counts (evaluate --counts) the figures of each head, with intervals and bounds.
     """
