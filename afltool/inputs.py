@@ -15,6 +15,7 @@ from typing import IO, Any
 from unicodedata import normalize
 
 from .errors import CorruptFileError, InputError, UsageError
+from .renamed import RENAMED
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
 MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
@@ -171,7 +172,9 @@ def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
     """The option that a key means; `UsageError` where there is none."""
     name = key.replace("-", "_")
     if name not in names:
-        raise UsageError(f"{path}: {key.replace('_', '-')!r} is no option of {what}")
+        written = name.replace("_", "-")
+        instead = RENAMED.get(f"--{written}", f"no option of {what}")
+        raise UsageError(f"{path}: {written!r} is {instead}")
     return name
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import typer
 
-from afltool.cli.app import RENAMED, app
+from afltool.cli.app import app
+from afltool.renamed import RENAMED
 from afltool.runs.config import FIELDS, HEAD_NAMES
 
 PAGE = Path(__file__).with_name("commands.md")

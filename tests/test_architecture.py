@@ -25,7 +25,8 @@ ROOT = Path(afltool.__file__).parent
 #: Several names in one layer may not import each other. What is above `cli` enters the command by
 #: entry points: the main part knows nothing of it.
 LAYERS = (
-    "errors system", "inputs progress", "plugins", "values", "memory", "parallel", "options",
+    "errors renamed system", "inputs progress", "plugins", "values", "memory", "parallel",
+    "options",
     "math", "partitions", "heads", "files", "datasets", "embeddings", "backbones", "extraction",
     "exporting", "rendering", "stages estimator", "runs", "api", "cli", "lab", "lab.baselines",
     "lab.studies", "federation", "testing",

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 import afltool
 from afltool import errors
 from afltool.cli._console import _Lines
-from afltool.cli.app import RENAMED, app
+from afltool.cli.app import app
+from afltool.renamed import RENAMED
 
 #: Not "email": importlib.metadata, which finds plug-ins, loads it.
 HEAVY = (

@@ -40,6 +40,14 @@ def given(at, suffix=".csv"):
     return [*tables, "--y", "diagnosis"]
 
 
+def test_a_column_that_a_table_lacks_is_named(patients, cli):
+    for option in ("--y", "--x", "--row-ids"):
+        words = ["import", patients / "train.csv", "--y", "diagnosis", option, "diagnose"]
+        done = cli(*words, "-o", patients / "no.h5")
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert "train.csv has no column 'diagnose': its columns are age, sodium" in done.stderr
+
+
 def test_a_run_on_tables_is_that_on_imported_files(patients, cli):
     """The same features as by import, whatever the format; read once, then found again."""
     for name in ("train", "test"):

@@ -54,6 +54,7 @@ def test_without_pytorch_activations_have_the_same_bits_and_the_rest_says_what_t
     assert codes == [2] * 4, done.stderr
     told = done.stderr.splitlines()
     assert sum("PyTorch" in line and "pip install afltool" in line for line in told) == 4
+    assert sum(line.startswith("error: export needs PyTorch") for line in told) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["made.npz"]
     light = np.load(tmp_path / "made.npz")
     x = np.r_[-30:30:60001j, -1e-6:1e-6:1001j]

@@ -273,7 +273,7 @@ def test_images_go_through_the_store(tmp_path):
     ("text", "message"),
     [
         ("cleints = 5", r"'cleints' is no option of run"),
-        ("fan-in = 3", r"'fan-in' is no option of run"),
+        ("fan-in = 3", r"'fan-in' is gone: one task adds up the sums of all parts"),
         ("clients = 'many'", r"clients should be a valid integer; found 'many'"),
         ("scheme = 'circle'", r"--scheme is iid, dirichlet, .*; found 'circle'"),
         ("[a]\nclients = 1\n[b]\nclients = 2", r"gives 'clients' more than once"),

@@ -40,9 +40,15 @@ TABLES = (".parquet", ".feather", ".csv", ".tsv")
 
 def lacking(path: Path, names: Sequence[str], o: NamedRows) -> InvalidDataError:
     """The error for a file without what ``o`` asks for, by the names that it has."""
-    more = ", …" * (len(names) > 9)
+    found = f"{', '.join(names[:9]) or 'none'}{', …' * (len(names) > 9)}"
+    strange = [one for one in (o.x, o.y, o.row_ids) if one not in (None, *names)]
+    if path.suffix in TABLES and strange:
+        return InvalidDataError(
+            f"{path} has no column {strange[0]!r}: its columns are {found}; --x, --y and --row-ids "
+            "name some of them"
+        )
     return InvalidDataError(
-        f"{path} has the arrays {', '.join(names[:9]) or 'none'}{more}; expected "
+        f"{path} has the arrays {found}; expected "
         f"{o.x or 'x'} (n, d) and {o.y or 'y'} (n,), and optionally "
         f"{o.row_ids or 'row_ids'} (n,); --x, --y and --row-ids name them"
     )

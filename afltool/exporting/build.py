@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import __version__
 from ..heads.base import NOBODY, Head
-from ..plugins import need_torch
 from ..values.arrays import Array
 from ..values.text import json_text
 
@@ -52,7 +51,6 @@ class Model:
 
 def of_features(head: Head, header: Mapping[str, Any]) -> Model:
     """The classifier alone: float32 features (n, d) in."""
-    need_torch(f"export of a {head.name} head")
     from ..heads.graphs import Classifier, graph_of
 
     bits = header["space"]["fraction_bits"]

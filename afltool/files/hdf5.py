@@ -383,7 +383,10 @@ def _check_start(path: Path) -> None:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     if not ours:
         size = f"{os.path.getsize(path):,} bytes that are none"
-        raise CorruptFileError(f"{path} is not an afltool file: expected HDF5, found {size}")
+        raise CorruptFileError(
+            f"{path} is not an afltool file: expected HDF5, found {size}; afltool import makes "
+            "features of embeddings or a table"
+        )
 
 
 def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:

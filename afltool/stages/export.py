@@ -32,8 +32,7 @@ def export(o: Export, files: Files) -> Job:
     run on a sample: a difference from afltool's own scores beyond the tolerance is a
     `NumericalError`. ``card`` writes a model card beside it, with the figures of ``metrics``.
     """
-    if o.with_backbone:
-        need_torch("export --with-backbone")
+    need_torch("export")
     format_of(o.out)
     of_head = load_solved_head(o.head)
     evaluation = None if o.metrics is None else read_evaluation(o.metrics, OfHead)

@@ -94,7 +94,7 @@ def _reliability(o: Picture) -> Path:
     if "reliability" not in facts:
         raise UsageError(
             f"{o.files[0]} has no reliability: write it with afltool evaluate … --metrics ece -o "
-            f"FILE; scores of a {facts['head']['name']} head may be none, see afltool calibrate"
+            "FILE; scores of a least-squares head are no probabilities, see afltool calibrate"
         )
     written.check_evaluation(o.files[0], facts, written.Reliability)
     ece, head = facts["metrics"]["ece"]["value"], facts["head"]["name"]
