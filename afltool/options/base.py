@@ -62,18 +62,28 @@ def option(default: Any, description: str, **more: Any) -> Any:
     return Field(default=default, description=description, **more)
 
 
-class Reads(str):
+class Word(str):
+    """What a field says; equal to its own class alone, since typing keeps annotations by it."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and str.__eq__(self, str(other))
+
+    def __hash__(self) -> int:
+        return hash((type(self), str(self)))
+
+
+class Reads(Word):
     """A path of an input, or several, of a kind; '-' is the path that the command before printed.
 
     Of the kind `LINES` it is a list of paths that the stage reads by itself.
     """
 
 
-class Writes(str):
+class Writes(Word):
     """The path of an output of a kind."""
 
 
-class Holds(str):
+class Holds(Word):
     """A text with a path in it, the first group of this pattern; by default a name or a path."""
 
     def parts(self, text: str) -> tuple[str, str, str]:
@@ -87,7 +97,7 @@ class Holds(str):
         return self.parts(text)[1]
 
 
-class Flat(str):
+class Flat(Word):
     """Of a dictionary of options of another class, such as a head's: each is one of the shell's.
 
     MODULE:FUNCTION below `afltool` says which; see `cli.commands.Command`.
