@@ -38,7 +38,6 @@ HeldT = TypeVar("HeldT")
 GivenT = TypeVar("GivenT")
 
 STREAM = "-"  # stdin or stdout
-LINES = "lines"  # the kind of inputs of which '-' is a list that the stage reads by itself
 
 # ---------------------------------------------------------------- what a field says
 
@@ -104,6 +103,7 @@ class Flat(Word):
     """
 
 
+LINES = Reads("lines")
 Input = Annotated[File, Reads()]
 Inputs = Annotated[Files, Reads()]
 Result = Annotated[File, Writes()]
