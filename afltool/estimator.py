@@ -67,7 +67,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     Parameters:
         head: name of a head: linear, random-features, discriminant, deepafl, safle, softmax.
-        ridge: final ridge λ ≥ 0, 'auto' (generalised cross-validation) or 'LO:HI:COUNT'; with
+        ridge: final ridge λ ≥ 0, 'auto' (generalized cross-validation) or 'LO:HI:COUNT'; with
             'auto' a head that has no ridge, or none that is chosen so, keeps to its own.
         intercept: add a constant feature, where the head knows that option.
         fraction_bits: round features to int16 with so many fraction bits, 0 to 15, as feature

@@ -174,7 +174,7 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
                 [torch.from_numpy(preprocessing.pixels(dataset.load(i))) for i in numbers]
             )
             caught.clear()
-            module(preprocessing.normalise(pixels))
+            module(preprocessing.normalize(pixels))
             x = caught[0].flatten(2).transpose(1, 2) @ directions  # (n, positions, SIDE)
             x = x - x.mean(dim=1, keepdim=True)
             products = x.transpose(1, 2) @ x / x.shape[1]

@@ -1,8 +1,8 @@
-"""What does batch normalisation in training mode cost gradient methods on "frozen" features?
+"""What does batch normalization in training mode cost gradient methods on "frozen" features?
 
 PFLlib, in which the published rivals of AFL ran, calls `model.train()` before local training, and
-its clients exchange parameters, not buffers. A backbone with batch normalisation that is frozen by
-`requires_grad = False` then normalises each batch of a client by that batch, and is tested with
+its clients exchange parameters, not buffers. A backbone with batch normalization that is frozen by
+`requires_grad = False` then normalizes each batch of a client by that batch, and is tested with
 the client's own running statistics. This script makes such features and trains on them.
 
     python examples/training_mode.py FOLDER-WITH-train-AND-test -o training-mode
@@ -245,7 +245,7 @@ def main() -> None:
 
 
 def check_control(pixels: torch.Tensor) -> None:
-    """A network without batch normalisation has the same features in both modes."""
+    """A network without batch normalization has the same features in both modes."""
     module = load_backbone("timm:vit_tiny_patch16_224", weights="random").module
     large = nn.functional.interpolate(pixels, size=(224, 224))
     evaluating = np.concatenate(list(batches(module, large)))

@@ -26,12 +26,12 @@ CIFAR10_CLASSES = (
 
 
 def pattern(label: int, n_classes: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """One ``(size, size, 3)`` uint8 picture: stripes whose colour and direction tell the class."""
+    """One ``(size, size, 3)`` uint8 picture: stripes whose color and direction tell the class."""
     angle = np.pi * label / n_classes
     y, x = np.mgrid[:size, :size] / size
     wave = np.sin(2 * np.pi * (2 + label % 3) * (x * np.cos(angle) + y * np.sin(angle)))
-    colour = 0.5 + 0.5 * np.cos(2 * np.pi * (label / n_classes + np.arange(3) / 3))
-    picture = 128 + 60 * wave[..., None] * (colour - 0.3) + 80 * (colour - 0.5)
+    color = 0.5 + 0.5 * np.cos(2 * np.pi * (label / n_classes + np.arange(3) / 3))
+    picture = 128 + 60 * wave[..., None] * (color - 0.3) + 80 * (color - 0.5)
     picture = picture + rng.normal(0, 12, picture.shape)
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 

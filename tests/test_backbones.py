@@ -77,7 +77,7 @@ def test_paper_preprocessing_is_resize_to_tensor_normalise_bit_for_bit():
         pixels = torch.from_numpy(ours.pixels(image))
         assert pixels.dtype == torch.uint8
         assert pixels.shape == (3, 64, 64)
-        assert torch.equal(ours.normalise(pixels[None])[0], theirs(image))
+        assert torch.equal(ours.normalize(pixels[None])[0], theirs(image))
 
 
 @pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_b0", "vit_b_16"])
@@ -87,7 +87,7 @@ def test_the_weights_preprocessing_is_torchvisions_own(backbone):
     for image in pictures(1, 300, 260) + pictures(1, 40, 70):
         for memory_format in (torch.contiguous_format, torch.channels_last):
             batch = torch.from_numpy(ours.pixels(image))[None].to(memory_format=memory_format)
-            normal = ours.normalise(batch)
+            normal = ours.normalize(batch)
             assert torch.equal(normal[0], theirs(image))
             assert normal.is_contiguous(memory_format=memory_format)
 
@@ -110,7 +110,7 @@ def test_the_weights_preprocessing_is_timms_own(name, crop_pct):
         how["crop_pct"], ours = crop_pct, replace(ours, resize=int(ours.crop / crop_pct))
     theirs = timm.data.create_transform(**how, is_training=False)
     for image in pictures(1, 300, 260) + pictures(1, 40, 70):
-        normal = ours.normalise(torch.from_numpy(ours.pixels(image))[None])
+        normal = ours.normalize(torch.from_numpy(ours.pixels(image))[None])
         assert torch.equal(normal[0], theirs(image))
     assert Preprocessing.of(json.loads(json.dumps(ours.describe()))) == ours
     assert ("squash" in ours.describe()) == name.startswith("coat")
@@ -122,7 +122,7 @@ def test_every_pixel_value_is_normalised_to_the_same_bits_and_a_wide_picture_is_
         ours = preprocessing_for(kind, "resnet18")
         scaled = every[0].to(torch.float32).div(255)
         expected = transforms.functional.normalize(scaled, list(ours.mean), list(ours.std))
-        assert torch.equal(ours.normalise(every)[0], expected)
+        assert torch.equal(ours.normalize(every)[0], expected)
     x = np.arange(90, dtype=np.uint8)
     picture = Image.fromarray(np.repeat(np.tile(x, (30, 1))[..., None], 3, axis=2))
     np.testing.assert_array_equal(paper_preprocessing(30).pixels(picture)[0, 0], x[30:60])
@@ -574,7 +574,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
     batch = batch_of(
         preprocessing, [Image.fromarray(photo) for photo in samples.load_sample_images().images]
     )
-    scores = network.eval()(preprocessing.normalise(batch))
+    scores = network.eval()(preprocessing.normalize(batch))
     names = models.ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
     assert [names[i] for i in scores.argmax(1).tolist()] == ["palace", "daisy"]
 

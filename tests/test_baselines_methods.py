@@ -114,7 +114,7 @@ def test_a_pull_of_one_over_the_rate_keeps_only_the_last_gradient():
 RIDGE = 1.0
 
 
-def penalised(W, clients, k):
+def penalized(W, clients, k):
     """∇F_k of the cross-entropy with a ridge on W."""
     X, y = own_rows(clients, k)
     return mean_gradient(W, with_ones(X), y.numpy()) + RIDGE * W
@@ -125,7 +125,7 @@ def test_feddyn_ends_where_the_mean_of_the_gradients_vanishes():
     clients = federation((30, 60, 90), d=3, classes=3, dtype=F64)
     given = {"batch_size": 0, "epochs": 6, "lr": 0.3, "weight_decay": RIDGE, "alpha": 1.5}
     W = as_matrix(weights("feddyn", clients, rounds=40, every=40, **given), 3, 3)
-    gradients = [penalised(W, clients, k) for k in range(3)]
+    gradients = [penalized(W, clients, k) for k in range(3)]
     weighted = sum(g * p for g, p in zip(gradients, clients.shares, strict=True))
     assert np.linalg.norm(sum(gradients) / 3) < 1e-8
     assert np.linalg.norm(weighted) > 1e-3

@@ -75,7 +75,7 @@ def test_every_command_explains_itself_by_at_most_twelve_options_and_loads_nothi
             assert not [name for name in options(*path) if f"--{name} " not in said], path
     for name in ("solve", "run", "slurm"):
         ridge = "".join(shown[name,][0].split("  --ridge <str>")[1].split("--")[0].split())
-        assert "autoforgeneralisedcross-validation" in ridge, name
+        assert "autoforgeneralizedcross-validation" in ridge, name
     classes = [e for e in vars(errors).values() if isinstance(e, type)]
     codes = {e.exit_code for e in classes if issubclass(e, errors.AflError)} - {1}
     said = " ".join(shown[()][0].split())

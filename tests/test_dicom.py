@@ -39,11 +39,11 @@ def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:
     meta.TransferSyntaxUID = ExplicitVRLittleEndian if syntax == RLELossless else syntax
     file = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
     file.SOPClassUID, file.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
-    colour = pixels.ndim == 3
+    color = pixels.ndim == 3
     file.Rows, file.Columns = pixels.shape[:2]
-    file.SamplesPerPixel = 3 if colour else 1
-    file.PhotometricInterpretation = "RGB" if colour else "MONOCHROME2"
-    if colour:
+    file.SamplesPerPixel = 3 if color else 1
+    file.PhotometricInterpretation = "RGB" if color else "MONOCHROME2"
+    if color:
         file.PlanarConfiguration = 0
     file.BitsAllocated = file.BitsStored = 8 * pixels.dtype.itemsize
     file.HighBit, file.PixelRepresentation = file.BitsStored - 1, int(pixels.dtype.kind == "i")
@@ -135,9 +135,9 @@ def item(**tags):
 
 def test_colours_and_compressed_pixels_are_those_of_the_array():
     rng = np.random.default_rng(0)
-    colours = rng.integers(0, 256, (5, 7, 3), np.uint8)
+    colors = rng.integers(0, 256, (5, 7, 3), np.uint8)
     for syntax in (ExplicitVRLittleEndian, RLELossless):
-        assert np.array_equal(np.asarray(decode(dicom(colours, syntax), "x")), colours)
+        assert np.array_equal(np.asarray(decode(dicom(colors, syntax), "x")), colors)
 
 
 GREY = np.arange(64, dtype=np.uint16).reshape(8, 8)

@@ -174,7 +174,7 @@ def test_an_image_tower_of_openclip_gives_embeddings_of_images(clip, open_clip):
     for size in ((40, 50, 3), (64, 20, 3)):
         image = Image.fromarray(rng.integers(0, 256, size, np.uint8))
         pixels = torch.from_numpy(ours.pixels(image))[None]
-        torch.testing.assert_close(ours.normalise(pixels)[0], theirs(image), rtol=0, atol=1e-6)
+        torch.testing.assert_close(ours.normalize(pixels)[0], theirs(image), rtol=0, atol=1e-6)
 
 
 def test_names_of_openclip_and_its_tags(open_clip):

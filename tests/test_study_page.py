@@ -212,7 +212,7 @@ def test_the_lines_of_a_picture_are_the_cells(done):
     ("words", "error"),
     [
         (["--x", "alpha", "-o", "p.gif"], "a picture is a .png, .svg, .pdf file"),
-        (["--x", "colour", "-o", "p.png"], "no cell has the option 'colour'"),
+        (["--x", "color", "-o", "p.png"], "no cell has the option 'color'"),
         (["--x", "alpha", "--y", "beauty", "-o", "p.png"], "--y is of top1"),
         (["--x", "csr", "-o", "p.png"], "there is nothing to draw: no cell has both CSR and top1"),
     ],

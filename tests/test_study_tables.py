@@ -165,8 +165,8 @@ def test_a_cell_never_averages_unequal_settings(done):
         table(done, columns="clients")
     made = table(done, columns="clients", where=("alpha=1",))
     assert made.headings == ["clients = 6"]
-    with pytest.raises(UsageError, match=r"no cell has the option 'colour'"):
-        table(done, rows="colour")
+    with pytest.raises(UsageError, match=r"no cell has the option 'color'"):
+        table(done, rows="color")
     with pytest.raises(UsageError, match=r"no cell fits"):
         table(done, where=("alpha=7",))
     assert rows(table(done, rows="label", where=("label=AFL",))) == ["AFL"]

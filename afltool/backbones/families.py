@@ -46,7 +46,7 @@ class Source:
         return None
 
     def build(self, image_size: int) -> nn.Module:
-        """The network with its classifier, randomly initialised."""
+        """The network with its classifier, randomly initialized."""
         raise NotImplementedError(f"{type(self).__name__} has neither `build` nor `network`")
 
     def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
@@ -77,7 +77,7 @@ class Source:
         raise UsageError(f"{self.name} does not say how images are prepared: --preprocess paper")
 
     def versions(self) -> str:
-        """The versions of the packages that a random initialisation depends on."""
+        """The versions of the packages that a random initialization depends on."""
         return f"torch {metadata.version('torch')}, {self.package} {metadata.version(self.package)}"
 
 

@@ -19,7 +19,7 @@ class Features(nn.Module):
         self.preprocessing, self.network = preprocessing, network
 
     def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.network(self.preprocessing.normalise(pixels)).float()
+        features: Tensor = self.network(self.preprocessing.normalize(pixels)).float()
         return features
 
 

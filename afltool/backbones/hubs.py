@@ -65,7 +65,7 @@ class FromHub(Source):
 
 
 class OpenClipSource(FromHub):
-    """The image tower of an OpenCLIP model; a row is the image's embedding, not normalised.
+    """The image tower of an OpenCLIP model; a row is the image's embedding, not normalized.
 
     ``open_clip:ViT-B-32`` has its weights by a tag, such as ``--weights laion2b_s34b_b79k``;
     ``open_clip:FOLDER`` what OpenCLIP saved there, open_clip_config.json and weights.

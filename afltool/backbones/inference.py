@@ -56,7 +56,7 @@ def infer(
     import torch
 
     with torch.inference_mode(), arithmetic(device, precision):
-        features: Tensor = module(preprocessing.normalise(batch.to(device))).float()
+        features: Tensor = module(preprocessing.normalize(batch.to(device))).float()
     return features.cpu().numpy()
 
 

@@ -85,7 +85,7 @@ class Preprocessing:
             return self
         return replace(self, resize=round(self.resize * size / self.crop), crop=size)
 
-    def normalise(self, batch: Tensor) -> Tensor:
+    def normalize(self, batch: Tensor) -> Tensor:
         """uint8 (n, 3, s, s) to float32, with the bits of torchvision's ToTensor and Normalize."""
         import torch
 
@@ -101,7 +101,7 @@ class Preprocessing:
         """SHA-256 (hex) of the result for a synthetic picture: another Pillow is noticed, too."""
         pixels = self.pixels(synthetic_picture())
         mean, std = (np.array(v, np.float32)[:, None, None] for v in (self.mean, self.std))
-        values = (pixels / np.float32(255.0) - mean) / std  # the bits of `normalise`
+        values = (pixels / np.float32(255.0) - mean) / std  # the bits of `normalize`
         sha = hashlib.sha256(repr(values.shape).encode())
         sha.update(pixels.tobytes())
         sha.update(values.astype("<f4").tobytes())

@@ -27,7 +27,7 @@ def read_dicom(data: bytes, check_size: Callable[[int, int], None]) -> Image:
     Stored grey values go through the rescale slope and intercept, then through the first window
     (centre, width, and its function); from that range, or without a window from the range of the
     bits stored, from its least value to the largest, linearly to 0..255 and rounded (PS3.3, C.11.1
-    and C.11.2). MONOCHROME1 is inverted. Colours are those of 8 bits.
+    and C.11.2). MONOCHROME1 is inverted. Colors are those of 8 bits.
 
     Raises `UsageError`: pydicom is not installed; else `ValueError` and what pydicom raises.
     """

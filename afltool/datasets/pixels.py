@@ -114,7 +114,7 @@ def to_rgb(image: Image) -> Image:
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known scale; save it with 8 or 16 bits")
     if image.mode == "P" and "transparency" in image.info:
-        # Straight to RGB, Pillow warns; the colours are the same.
+        # Straight to RGB, Pillow warns; the colors are the same.
         return image.convert("RGBA").convert("RGB")
     return image.convert("RGB")
 

@@ -107,7 +107,7 @@ class Network:
         )
 
     def decode(self, pictures: ImageDataset | NamedImages, index: int) -> U8:
-        """A picture as the network sees it, before it is normalised."""
+        """A picture as the network sees it, before it is normalized."""
         picture = pictures.load(index)
         for text in picture.info.get("remarks", ()):
             with self._adding:

@@ -135,7 +135,7 @@ class DiscriminantHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """Scores (n, C): log π + log density up to a constant of the row; of nearest-mean xᵀμ −
-        ½‖μ‖², of fed3r its normalised ridge scores. −∞ for a class without rows."""
+        ½‖μ‖², of fed3r its normalized ridge scores. −∞ for a class without rows."""
         counts, known = solved(self.counts).astype(np.float64), self.state_dict()
         if self.weights is not None:
             out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])

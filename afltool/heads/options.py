@@ -23,7 +23,7 @@ PAPER = "paper"  # of `preset`
 FIXED = "fixed"  # of `compute`: features in fixed point, sums that are integers
 
 NUMBER = "a number ≥ 0"
-RIDGE_GRAMMAR = f"{NUMBER}; auto for generalised cross-validation; LO:HI:COUNT for COUNT values"
+RIDGE_GRAMMAR = f"{NUMBER}; auto for generalized cross-validation; LO:HI:COUNT for COUNT values"
 
 
 @dataclass(frozen=True, kw_only=True)

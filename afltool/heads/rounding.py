@@ -6,7 +6,7 @@ entry of G = ΦᵀΦ and H = ΦᵀY off by u √(G_ii G_jj), the scores of (G + 
     u ‖Φ (G + λI)⁻¹ D g‖ √(‖DW‖² + N) / √N,    D = diag(G)^½, random signs g
 
 Over raw iris, wine and breast cancer the score that moved most did so by 4 to 20 times that where
-it came near what is allowed, by rounds of a penalised loss up to 9 times.
+it came near what is allowed, by rounds of a penalized loss up to 9 times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .least_squares import Problem
 
 FLOAT64 = ": make a head with --compute float64, and its sums"
 ROUNDINGS, LATER = 40.0, 10.0  # by which the averages of this solve and of earlier layers count
-ROUNDS = 8.5  # by which the start of a penalised loss counts
+ROUNDS = 8.5  # by which the start of a penalized loss counts
 PROBES = 8
 Divide = Callable[[F64], F64]
 #: Number format of products → u, and the part of the largest score by which scores may be off.
@@ -55,7 +55,7 @@ def checked(
 ) -> float | None:
     """How far rounding moves the weights, in u; `NumericalError` where it would move the scores.
     ``W``: if solved already; ``moved``: of the features, in u; ``rows``: the format of features of
-    a penalised loss, whose products are float64. None where nothing is rounded or it cannot be
+    a penalized loss, whose products are float64. None where nothing is rounded or it cannot be
     told: noise, and the minimum norm of float64."""
     if problem.drawn not in TRUSTED or problem.moments is None:
         return None

@@ -9,7 +9,7 @@ buckets a feature the three bucketings of the paper's table 2 are
 
     integer    1 digit, k = B       the bucket's number: B−1 cuts, all counted
     onehot     B digits, k = 2      1 in its bucket: its lower cut minus its upper one
-    overlap    B digits, k = 2      one cut each: neighbouring values share most digits
+    overlap    B digits, k = 2      one cut each: neighboring values share most digits
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def not_determined(c: Conditioning, rows: int) -> RidgeNeededError:
     return RidgeNeededError(
         f"the data do not determine the head: the gram matrix has rank {c.rank} of {c.dim} "
         f"(eigenvalues {c.smallest:.3g} to {c.largest:.3g}); {why}",
-        advice=". Give a ridge (--ridge 1, or --ridge auto to choose it by generalised "
+        advice=". Give a ridge (--ridge 1, or --ridge auto to choose it by generalized "
         "cross-validation), or --min-norm for the minimum-norm solution",
     )
 

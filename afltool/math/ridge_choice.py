@@ -1,7 +1,7 @@
 """The choice of a ridge λ, for every head: (G + P(λ)) W = H is solved for several λ.
 
 `choose` tries given values, or those of the system's own search. The best λ has the least error on
-held-out rows; without held-out rows it has the least generalised cross-validation (Golub, Heath,
+held-out rows; without held-out rows it has the least generalized cross-validation (Golub, Heath,
 Wahba, Technometrics 21, 1979). Only a λ for which the system can be solved is a candidate.
 
     GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system

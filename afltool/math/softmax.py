@@ -175,7 +175,7 @@ class Bound:
         return cls(pack(G))
 
     def solve(self, H: F64) -> F64:
-        """B⁻¹ H (D, C); 2 D² C operations. V − B⁻¹ gradient never has a larger penalised loss."""
+        """B⁻¹ H (D, C); 2 D² C operations. V − B⁻¹ gradient never has a larger penalized loss."""
         upper = unpack_transposed(self.factor)
         W: F64 = scipy.linalg.cho_solve((upper, False), H, check_finite=False)
         return W

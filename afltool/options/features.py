@@ -132,7 +132,7 @@ class TableOptions(NamedRows, NumberFormat):
 class Import(Threads, NamedRows, NumberFormat, Output):
     """Make a feature file of embeddings that another program made.
 
-    Its network must have been in evaluation mode: batch normalisation in training mode mixes rows,
+    Its network must have been in evaluation mode: batch normalization in training mode mixes rows,
     and heads then depend on who owns which rows.
     """
 

@@ -225,7 +225,7 @@ def dirichlet_pfl(labels: I64, options: SchemeOptions) -> Dealt:
 
     From NumPy's legacy generator, for each class in turn: shuffle its rows (from canonical order),
     draw one Dirichlet(α), set the share of clients that hold at least n/K rows to zero,
-    renormalise, cut at the floor of n_c times the cumulative sum; everything again until the
+    renormalize, cut at the floor of n_c times the cumulative sum; everything again until the
     smallest client has ``min_size`` rows (there --shred, 10). Shares that are all zero (tiny α)
     give the class to the last client, as 0/0 does there; those whose sum is below 2^-1022, which
     end the published program, are divided by that sum.

@@ -35,7 +35,7 @@ def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: floa
 
 
 def cells_drawn(axes: Axes, cells: Any, norm: Any, start: float = 0.0, **how: Any) -> Any:
-    """Cells as colours of one hue: from white (or, from ``start``, from pale) to dark."""
+    """Cells as colors of one hue: from white (or, from ``start``, from pale) to dark."""
     from matplotlib.colors import LinearSegmentedColormap
 
     whole = LinearSegmentedColormap.from_list("whole", ["#FFFFFF", "#A9CCE8", "#3A87BF", "#06203F"])
@@ -57,13 +57,13 @@ def plot_confusion(
 ) -> Path:
     """Draw ``confusion`` (C × C, rows = true class) as shares of each true class.
 
-    The colour scale is the square root of the share, so that rare mistakes show; cells carry the
+    The color scale is the square root of the share, so that rare mistakes show; cells carry the
     counts up to 20 classes. ``note`` stands below the title in place of the accuracy.
     """
     rows = confusion.sum(axis=1, keepdims=True)
     share = confusion / np.maximum(rows, 1)
     names = CHARACTER * max(len(shortened(name)) for name in class_names)
-    beside = names + 1.25  # inches: with the axis' name and the bar of colours
+    beside = names + 1.25  # inches: with the axis' name and the bar of colors
     usual = float(np.clip(0.125 * len(class_names), 3.2, 14.0))
     wide = size.inches(MM * (usual + beside))
     side = max(wide - beside, 0.5)
@@ -114,7 +114,7 @@ def plot_partitions(
 ) -> Path:
     """Draw rows by client and class of each partition, and below them rows per client.
 
-    Colours and heights have one scale; white is exactly no row.
+    Colors and heights have one scale; white is exactly no row.
     """
     wide = size.inches(180)
     if len(panels) > (most := int(wide * MM // NARROWEST)):

@@ -1,7 +1,7 @@
 """The look of a picture, and the file that it becomes: PNG, SVG or PDF, by the suffix of its name.
 
 Text has 8 points whatever the width; matplotlib's constrained layout finds the places. Equal
-pictures are equal bytes. Colours begin with those of Okabe and Ito, "Color universal design".
+pictures are equal bytes. Colors begin with those of Okabe and Ito, "Color universal design".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Look = dict[str, Any]
 POINT = 8  # of the text: readable in a column of a paper
 CHARACTER, LINE = 0.57 * POINT / 72, 1.4 * POINT / 72  # inches of one, about
 BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"
-# A colour and a mark each, so that grey prints read as well.
+# A color and a mark each, so that grey prints read as well.
 _HUES = (
     ("#000000", "o"), (BLUE, "s"), (ORANGE, "^"), ("#009E73", "D"), ("#CC79A7", "v"),
     ("#56B4E9", "P"), ("#E69F00", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "p"),
@@ -123,7 +123,7 @@ def shortened(name: str) -> str:
 
 
 def look(number: int) -> Look:
-    """Colour, mark and style of a line; `UsageError` where more lines are told apart by nothing."""
+    """Color, mark and style of a line; `UsageError` where more lines are told apart by nothing."""
     if number >= MOST_LINES:
         raise UsageError(f"more than {MOST_LINES} lines cannot be told apart: choose fewer")
     dash, hue = divmod(number, len(_HUES))

@@ -69,7 +69,7 @@ def _confusion(o: Picture) -> Path:
         )
     names = list(facts["per_class"])
     true, predicted, rows = _cells(facts["confusion"])
-    each = -(-len(names) // MANY)  # neighbouring classes that are drawn as one
+    each = -(-len(names) // MANY)  # neighboring classes that are drawn as one
     confusion = np.zeros((-(-len(names) // each),) * 2, np.int64)
     np.add.at(confusion, (true // each, predicted // each), rows)
     title = f"{facts['head']['name']} head" + f", {each} classes in a line" * (each > 1)

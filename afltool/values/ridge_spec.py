@@ -12,7 +12,7 @@ from ..errors import UsageError
 ONE = 2.0**32  # a score in fixed point is round(s · 2^32): noise of a last bit crosses no edge
 PARTS = 15  # bins of confidence in the expected calibration error; every unit has a multiple of it
 MOST = 1 << 16
-AUTO = "auto"  # generalised cross-validation chooses, or held-out clients
+AUTO = "auto"  # generalized cross-validation chooses, or held-out clients
 _NUMBER = r"[-+]?\d{1,4}(?:\.\d{1,6})?"
 _FORM = re.compile(rf"({_NUMBER}):({_NUMBER}):(\d{{1,5}})")
 

@@ -62,7 +62,7 @@ class Gradients(sm.Gradients):
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxHead(LinearInFeatures):
-    """Penalised multinomial logistic regression; phases gram and gradient-1 … -R. Before round
+    """Penalized multinomial logistic regression; phases gram and gradient-1 … -R. Before round
     ``number``: ``factor``, the triangle of L of B = L Lᵀ; ``point`` V, where the gradient is
     gathered; ``step``, the last W; ``best``, the best one; ``covered``, the `marks` of clients in
     the bound; ``momentum``: Nesterov's t, the last objective, the value of ``best``;
@@ -199,7 +199,7 @@ class SoftmaxHead(LinearInFeatures):
             )
         facts, gradient = self._measured(V, total, validation)
         objective, held = facts["objective"], facts["validation_loss"]
-        W = V - Bound(known["factor"]).solve(gradient)  # never increases the penalised loss
+        W = V - Bound(known["factor"]).solve(gradient)  # never increases the penalized loss
         # The objective at W is at most that at V. The held-out loss is known at V only, so with
         # held-out clients V is kept.
         value, best = (objective, W) if held is None else (held, V)

@@ -78,7 +78,7 @@ class FedProxSettings(Settings):
 
 
 class FedProx(Method):
-    """FedProx: clients minimise F_k(W) + μ/2 ‖W − W^t‖².
+    """FedProx: clients minimize F_k(W) + μ/2 ‖W − W^t‖².
 
     Li et al., "Federated optimization in heterogeneous networks", MLSys 2020. With one local step,
     or μ = 0, it is FedAvg.

@@ -42,7 +42,7 @@ PATIENCE = 3  # seconds that a worker has to end when the study is interrupted
 
 
 class Worker:
-    """Carries out cells, one after another; those that can share their rounds are neighbours.
+    """Carries out cells, one after another; those that can share their rounds are neighbors.
 
     Attributes:
         cells: the cells of the study, or the part of them that is carried out.
