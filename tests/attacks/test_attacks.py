@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FAST = {"dp_tail", "equivocation", "small_order", "spoiled_place"}
 SCRIPTS = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("base", "test_attacks"))
 PROCESSES = get_context("forkserver")  # which imports the package once
 
@@ -25,10 +24,8 @@ def play(script: Path, output: Path) -> None:
     runpy.run_path(str(script), run_name="__main__")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in FAST else pytest.mark.slow) for n in SCRIPTS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_the_attack_fails(name, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(HERE)
     PROCESSES.set_forkserver_preload(["base"])
