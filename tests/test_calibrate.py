@@ -271,11 +271,15 @@ def test_maps_of_classes_say_what_they_change_and_need_rows_of_each(
 ):
     """By the words of the command; a class without rows is named, by the estimator as well."""
     words = ["calibrate", road.head, at / "sum.h5", "-o"]
+    with open_features(road.test) as test:
+        rows = np.bincount(test.labels)
     for method in METHODS:
         done = cli(*words, tmp_path / f"{method}.h5", "--method", method)
         told = " ".join(done.stderr.split())
         assert ("predicted classes can change" in told) == (method != "temperature")
         right = afltool.read_counts(at / "sum.h5").heads[0].right
+        fewest = f"the fewest rows, {rows.min()}, are of {rows.argmin()})"
+        assert (fewest in told) == (method != "temperature")
         assert (f"predicted {right} of 200 counted rows right" in told) == (method != "temperature")
     x, y = load_digits(return_X_y=True)
     found, few = clone(digits[0]).fit(x[:600] / 16, y[:600]), y != 3

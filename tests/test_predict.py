@@ -161,10 +161,11 @@ def photos(tmp_path_factory):
     """Images, their features, and a head: 36 images of three classes for the test."""
     at = tmp_path_factory.mktemp("photos")
     images = write_imagefolder(at / "images", per_class=12)
-    for split in ("train", "test"):  # nobody says again which nodes and views these are of
+    for split in ("train", "test"):  # nobody says again which nodes, views and means these are of
         afltool.extract(
             backbone="narrow", data=f"imagefolder:{images}", split=split, out=at / f"{split}.h5",
-            image_size=32, node=("layer3:max*0.5", "penultimate"), views="flip", **HOW,
+            image_size=32, node=("layer3:max*0.5", "penultimate"), views="flip",
+            preprocess="paper", **HOW,
         )  # fmt: skip
     total = afltool.local_stats(at / "train.h5", "linear", at / "t.h5", client="a", sum=True)
     # so strong a ridge that some rows are wrong: an accuracy of 1 would prove little
