@@ -50,6 +50,20 @@ def test_info_of_every_kind_is_json(silo, tmp_path):
     assert afltool.info(stats)["gammas"] == {"0": 2}
 
 
+def test_info_counts_what_the_rows_of_a_partition_are(road, tmp_path):
+    """Against its rows as a table, with clients without rows and labels that were changed."""
+    how = {"clients": 40, "alpha": 0.05, "label_noise": 0.25, "export": tmp_path / "rows.csv"}
+    found = afltool.info(afltool.partition(road.train, tmp_path / "c.h5", **how))
+    table, p = pd.read_csv(tmp_path / "rows.csv"), load_partition(tmp_path / "c.h5")
+    rows = table["client"].value_counts().reindex(range(40), fill_value=0)
+    kinds = pd.Series(p.effective_labels).groupby(p.client).nunique().reindex(range(40))
+    assert (found["rows"], found["clients"]) == (600, 40)
+    assert found["rows_per_client"] == rows.tolist()
+    assert found["classes_per_client"] == kinds.fillna(0).tolist()
+    assert found["empty_clients"] == (rows == 0).sum() > 0
+    assert found["relabelled_rows"] == (p.labels != p.effective_labels).sum() > 0
+
+
 def test_info_checks_what_it_tells(road, tmp_path):
     """Counts of another digest, all checksums of HDF5 right: refused, where they were shown."""
     for kind, arrays in {
