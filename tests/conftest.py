@@ -150,6 +150,15 @@ def done_run(road, tmp_path_factory):
     return run_of
 
 
+@pytest.fixture(scope="session")
+def digits():
+    """1,797 digits of 64 pixels from 0 to 1, and their labels."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_store(tmp_path_factory):
     """Graphs of networks are made once; nothing is written where the tests are started."""

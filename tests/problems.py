@@ -12,9 +12,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import erf
 
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
+from afltool.heads.projections import projection
 from afltool.math.gram import FixedPoint, Rows
 from afltool.values.statistics import Client, ClientId, Context, Statistics
 
@@ -122,6 +124,38 @@ def total(parts: Iterable[Statistics]) -> Statistics:
 def sums(head: Head, X: Rows, y: NDArray[np.int64]) -> Statistics:
     """The statistics of some rows, in one block."""
     return head.gather([(X, y)])[0]
+
+
+def drawn(X: F64, stream: int, width: int, seed: int = 0) -> F64:
+    """X A + a (n, width) of a head's own projection, in float64."""
+    made = projection(seed, stream, X.shape[1], width)
+    return X @ made.A.astype(float) + made.a
+
+
+def gelu(z: F64) -> F64:
+    """z Φ(z), by SciPy's error function."""
+    return z * (1 + erf(z / np.sqrt(2))) / 2
+
+
+def one_hot(head: Head, X: Rows) -> F64:
+    """Φ (n, E·V) of a SAFLe head's codes, dense."""
+    phi = np.eye(head.options.size)[head.coder().codes(X)]  # (E, n, V)
+    return phi.transpose(1, 0, 2).reshape(len(X), len(phi) * phi.shape[2])
+
+
+def far_rows(ratio: float, n: int = 600, d: int = 5) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Float32 rows of three classes whose mean is about ``ratio`` deviations from zero."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, n)
+    X = (rng.normal(size=(n, d)) + 1.5 * np.eye(3, d)[y] + 1.4 * ratio).astype(np.float32)
+    assert 0.7 * ratio < abs(X.mean(0) / X.std(0, dtype=np.float64)).min(), "the premise"
+    return X, y
+
+
+def nearly_constant(n: int, columns: int) -> NDArray[Any]:
+    """Features as a network's dead ones are, whose products depend on the place in a batch."""
+    jitter = np.random.default_rng(0).integers(-2, 3, (n, columns))
+    return np.float32(0.12) + jitter * np.spacing(np.float32(0.12))
 
 
 def dense(omega):

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binom
 from sklearn.base import clone
-from sklearn.datasets import load_digits
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -48,12 +47,11 @@ def error_of(P, y):
 
 
 @pytest.fixture(scope="module")
-def digits():
+def scored(digits):
     """A linear head on 600 digits, with scores and labels of the 1,197 others."""
-    x, y = load_digits(return_X_y=True)
-    found = afltool.AnalyticClassifier(ridge=1.0).fit(x[:600] / 16, y[:600])
-    S = found.head_.decision_function(x[600:] / 16)
-    return found, S, y[600:]
+    X, y = digits
+    found = afltool.AnalyticClassifier(ridge=1.0).fit(X[:600], y[:600])
+    return found, found.head_.decision_function(X[600:]), y[600:]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +69,8 @@ def at(road, tmp_path_factory):
 # ------------------------------------------------------------ maps and sets
 
 
-def test_platt_is_logistic_regression_on_smoothed_targets(digits):
-    _, S, y = digits
+def test_platt_is_logistic_regression_on_smoothed_targets(scored):
+    _, S, y = scored
     for counts in counted(S, y)[:4]:
         a, b = cal.platt(MIDDLES, counts)
         n = counts.sum(axis=1)
@@ -107,8 +105,8 @@ def test_isotonic_has_the_levels_of_scikit_learn_and_rises_between_them(pairs):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_calibration_error_falls_on_rows_that_were_not_counted(digits, method):
-    found, S, y = digits
+def test_the_calibration_error_falls_on_rows_that_were_not_counted(scored, method):
+    found, S, y = scored
     half = np.arange(len(y)) % 2 == 0
     head = CalibratedHead.of(found.head_, NAMES, counted(S[half], y[half]), EDGES, method)
     after = reported_scores(head, head.of_values(S[~half]))
@@ -120,11 +118,11 @@ def test_the_calibration_error_falls_on_rows_that_were_not_counted(digits, metho
 
 @pytest.mark.slow
 @pytest.mark.parametrize("per_class", [False, True])
-def test_law_coverage_over_200_splits(digits, per_class):
+def test_law_coverage_over_200_splits(scored, per_class):
     """Rows covered follow a beta-binomial law (Vovk, 2012) where no two scores are equal. Bins make
     some equal: what is kept begins with a whole bin, so that its other rows of test come in, too.
     """
-    (found, S, y), wanted = digits, 0.9
+    (found, S, y), wanted = scored, 0.9
     rng, outside, splits = np.random.default_rng(1), 0, 200
     cells = np.ceil(S[np.arange(len(y)), y] * SCORES.per).astype(int)
     for _ in range(splits):
@@ -240,15 +238,15 @@ def test_scores_beyond_the_bins_are_no_base_of_a_map(road, tmp_path):
 
 
 def test_the_estimator_has_probabilities_once_it_is_calibrated(digits, tmp_path):
-    x, y = load_digits(return_X_y=True)
-    found = clone(digits[0]).fit(x[:600] / 16, y[:600])
+    X, y = digits
+    found = afltool.AnalyticClassifier(ridge=1.0).fit(X[:600], y[:600])
     assert not hasattr(found, "predict_proba")
-    found.calibrate(x[600:1200] / 16, y[600:1200])
-    P = found.predict_proba(x[1200:] / 16)
+    found.calibrate(X[600:1200], y[600:1200])
+    P = found.predict_proba(X[1200:])
     np.testing.assert_allclose(P.sum(axis=1), 1)
     again = afltool.AnalyticClassifier.load(found.save(tmp_path / "h.h5"))
-    np.testing.assert_allclose(again.predict_proba(x[1200:] / 16), P, rtol=1e-12)
-    assert not hasattr(clone(again).fit(x[:600] / 16, y[:600]), "predict_proba")
+    np.testing.assert_allclose(again.predict_proba(X[1200:]), P, rtol=1e-12)
+    assert not hasattr(clone(again).fit(X[:600], y[:600]), "predict_proba")
 
 
 @pytest.mark.parametrize(
@@ -259,11 +257,11 @@ def test_the_estimator_has_probabilities_once_it_is_calibrated(digits, tmp_path)
         ("discriminant", {"rule": "fed3r"}), ("discriminant", {"rule": "lda", "shrinkage": 0.05}),
     ],
 )  # fmt: skip
-def test_every_head_can_be_calibrated(head, options):
-    x, y = load_digits(return_X_y=True)
-    found = afltool.AnalyticClassifier(head, options=options).fit(x[:600] / 16, y[:600])
-    found.calibrate(x[600:1200] / 16, y[600:1200])
-    assert error_of(found.predict_proba(x[1200:] / 16), y[1200:]) < 0.08
+def test_every_head_can_be_calibrated(digits, head, options):
+    X, y = digits
+    found = afltool.AnalyticClassifier(head, options=options).fit(X[:600], y[:600])
+    found.calibrate(X[600:1200], y[600:1200])
+    assert error_of(found.predict_proba(X[1200:]), y[1200:]) < 0.08
 
 
 def test_maps_of_classes_say_what_they_change_and_need_rows_of_each(
@@ -281,11 +279,11 @@ def test_maps_of_classes_say_what_they_change_and_need_rows_of_each(
         fewest = f"the fewest rows, {rows.min()}, are of {rows.argmin()})"
         assert (fewest in told) == (method != "temperature")
         assert (f"predicted {right} of 200 counted rows right" in told) == (method != "temperature")
-    x, y = load_digits(return_X_y=True)
-    found, few = clone(digits[0]).fit(x[:600] / 16, y[:600]), y != 3
+    X, y = digits
+    found, few = afltool.AnalyticClassifier(ridge=1.0).fit(X[:600], y[:600]), y != 3
     for method in ("platt", "isotonic"):
         with pytest.raises(InvalidDataError, match="Rows of 1 of 10 classes were not counted: 3"):
-            found.calibrate(x[few] / 16, y[few], method)
-    before = found.predict(x / 16)
-    found.calibrate(x[few] / 16, y[few], "temperature")
-    assert found.predict(x / 16).tolist() == before.tolist()
+            found.calibrate(X[few], y[few], method)
+    before = found.predict(X)
+    found.calibrate(X[few], y[few], "temperature")
+    assert found.predict(X).tolist() == before.tolist()

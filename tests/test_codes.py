@@ -154,16 +154,6 @@ def test_labels_sums_matrix_and_quadratic_form():
     assert np.isclose(ct.quadratic(labels, pairs, W), ((phi @ W) ** 2).sum())
 
 
-def test_sums_are_exact_at_the_ends_of_the_fixed_point_range():
-    """2^16 rows of the largest feature with one code: what int32 holds, and no more."""
-    rows = 2**16
-    codes, sums = np.ones((2, rows), np.uint8), np.zeros((2, 1, 1), np.int64)
-    for largest in (32767, -32767):
-        sums[:] = 0
-        ct.add_sums(codes, np.full((rows, 1), largest, np.int32), sums)
-        assert (sums == rows * largest).all()
-
-
 def test_sums_of_more_indices_than_sparse_matrices_count(monkeypatch):
     codes, x = random_codes(9, 50, 4), np.arange(50)[:, None]
     expected, found = np.zeros((9, 3, 1), np.int64), np.zeros((9, 3, 1), np.int64)

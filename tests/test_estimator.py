@@ -10,7 +10,6 @@ from unittest import SkipTest
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.naive_bayes import GaussianNB
@@ -20,13 +19,6 @@ import afltool
 from afltool import AnalyticClassifier
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.math.gram import encode
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
-
 
 LDA = AnalyticClassifier("discriminant", options={"rule": "lda", "shrinkage": 0.1})
 ROUNDS = AnalyticClassifier("softmax", options={"rounds": 30})

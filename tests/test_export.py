@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnxruntime
 import pandas as pd
+import problems
 import pytest
 import torch
 from conftest import embeddings
@@ -27,7 +28,7 @@ from afltool.heads import make_head
 from afltool.heads.base import NOBODY
 from afltool.heads.calibration import CalibratedHead
 from afltool.heads.graphs import GRAPHS, Classifier, activated, arithmetic, graph_of
-from afltool.heads.options import ACTIVATIONS, RULES
+from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
 from afltool.math.gram import FixedPoint, encode
 from afltool.plugins import install
@@ -233,29 +234,15 @@ def calibrated(method, bits):
 
 DEEP = {"layers": 2, "width": 16}
 HEADS = {
-    "linear": {}, "linear intercept": {"intercept": True},
-    "deepafl": {"layers": 3, "width": 24},
-    "deepafl (89)": {**DEEP, "from_phi0": True, "compute": "float64", "activation": "tanh"},
-    "deepafl no-skip": {**DEEP, "no_skip": True},
+    **problems.HEADS,
     "deepafl identities": {**DEEP, "identity_omega": True, "identity_projection": True},
     "deepafl random-omega": {**DEEP, "random_omega": True, "bias": "first"},
-    "deepafl cascade": {**DEEP, "deepening": "cascade"},
-    "deepafl codes": {**DEEP, "hidden_width": 9, "deepening": "activated-cascade",
-                      "label_encoding": True, "compute": "float64", "activation": "relu"},
-    "deepafl fixed": {**DEEP, "compute": "fixed"},
+    "deepafl relu": {**problems.HEADS["deepafl cascade"], "activation": "relu"},
     "deepafl fixed (89)": {**DEEP, "width": 5, "from_phi0": True, "compute": "fixed",
                            "fixed_bits": 9, "hidden_width": 7},
-    "random-features": {"width": 32, "with_linear": True},
-    "random-features fixed": {"width": 32, "compute": "fixed", "with_linear": True,
-                              "intercept": True},
     "random-features relu": {"width": 32, "compute": "fixed", "activation": "relu"},
-    "safle": {"buckets": 4, "group_size": 3},
-    "safle hybrid": {"buckets": 4, "group_size": 2, "bucketing": "onehot", "with_linear": True},
-    "safle integer": {"buckets": 5, "group_size": 2, "bucketing": "integer",
-                      "thresholds": "range:-1:1"},
-    "softmax": {"rounds": 2}, "softmax random": {"rounds": 2, "features": "random", "width": 16},
+    "softmax random": {"rounds": 2, "features": "random", "width": 16},
     "softmax float32": {"rounds": 2, "features": "random", "width": 16, "compute": "float32"},
-    **{f"discriminant {rule}": {"rule": rule} for rule in RULES},
 }  # fmt: skip
 METHODS = ("platt", "temperature", "isotonic")
 
@@ -409,7 +396,7 @@ def test_predictions_from_raw_digits_are_afltools(end, digits, images, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["deepafl codes", "random-features", "safle hybrid",
+@pytest.mark.parametrize("case", ["deepafl cascade", "random-features", "safle hybrid",
                                   "discriminant qda", "isotonic"])  # fmt: skip
 def test_one_of_each_kind_of_graph_goes_through_onnx_runtime(case):
     """What packing makes of it is what the module itself gives."""

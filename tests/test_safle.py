@@ -8,15 +8,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from problems import absorb, gathered, report_of, sums, trained
+from problems import absorb, gathered, one_hot, report_of, sums, trained
 
 import afltool
 from afltool import AnalyticClassifier
 from afltool.errors import NumericalError
 from afltool.heads import OPTIONS, make_head
 from afltool.heads.safle.options import DEFAULT_SIDE
-from afltool.math import ridge_choice
-from afltool.math.codes import one_hot
+from afltool.math import codes, ridge_choice
 from afltool.math.counts import density
 from afltool.math.gram import FixedPoint, real
 
@@ -42,8 +41,7 @@ def solved(X, y, *held, **options):
 
 def explicit(head, X):
     """Φ, or [x, Φ] of a hybrid, as a dense matrix."""
-    codes = head.coder().codes(X)
-    phi = np.eye(head.options.size)[codes].transpose(1, 0, 2).reshape(len(X), -1)
+    phi = one_hot(head, X)
     return np.hstack([real(X), phi]) if head.options.with_linear else phi
 
 
@@ -247,7 +245,7 @@ def test_the_density_is_that_of_the_dense_matrix(options):
         X, y = rows(n)
         head = solved(X, y, **options)
         phi, o = explicit(head, X), head.options
-        assert np.array_equal(one_hot(head.coder().codes(X), o.size), phi)
+        assert np.array_equal(codes.one_hot(head.coder().codes(X), o.size), phi)
         share = np.count_nonzero(phi.T @ phi) / o.columns_for(head.dim) ** 2
         assert report_of(head)["density"] == pytest.approx(share)
         arrays = sums(made(**options), X, y).arrays
@@ -272,32 +270,12 @@ def test_a_run_that_cannot_be_solved_reads_no_row(road, tmp_path, cli, free_memo
     assert summary["options"]["every_digit"] is True
 
 
-# ---------------------------------------------------------------- over road, by the commands
-
-
-@pytest.fixture
-def run(cli):
-    """A command that ends well."""
-
-    def one(*arguments):
-        found = cli(*arguments)
-        assert found.exit_code == 0, found.output
-        return found.stdout
-
-    return one
-
-
 @pytest.mark.parametrize("thresholds", [None, "range:-2:2"])
-def test_the_whole_road_in_one_command(road, tmp_path, thresholds, run):
-    """One round, as the README says, unless the thresholds are found together first."""
-    named = () if thresholds is None else ("--thresholds", thresholds)
-    run(
-        "run", "--train-features", road.train, "--test-features", road.test,
-        "--head", "safle", "--experts", 9, "--clients", 3, "--held-out", 0.34, "-o", tmp_path / "r",
-        *named,
-    )  # fmt: skip
-    summary = json.loads((tmp_path / "r" / "summary.json").read_text())
+def test_a_run_has_one_round_unless_thresholds_are_found_first(done_run, thresholds):
+    named = {} if thresholds is None else {"thresholds": thresholds}
+    run = done_run(head="safle", experts=9, held_out=0.34, **named)
+    summary = json.loads((run / "summary.json").read_text())
     phases = ["histogram", "codes"] if thresholds is None else ["codes"]
     assert [sent["phase"] for sent in summary["bytes_per_client"]] == phases
-    report = afltool.info(tmp_path / "r" / "head-final.h5")["report"]
+    report = afltool.info(run / "head-final.h5")["report"]
     assert report["ridge_by"] == "held-out clients"

@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import absorb, gathered, report_of, trained
+from problems import absorb, drawn, gathered, report_of, trained
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
-import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import make_head
-from afltool.heads.projections import projection
 from afltool.math import softmax as sm
 from afltool.math.gram import LARGEST, FixedPoint, real
 from afltool.math.softmax import Dense
-from afltool.runs.config import RunConfig
 
 DIM, CLASSES = 6, 4
 KINDS = {
@@ -74,8 +71,7 @@ def features(head, X):
     beside = [real(X)] if o.with_linear else []
     ones = [np.ones((len(X), 1))]
     if o.features == "random":
-        made = projection(o.seed, 0, DIM, o.width)
-        z = np.rint((real(X) @ made.A.astype(float) + made.a) * 4096) / 4096
+        z = np.rint(drawn(real(X), 0, o.width, o.seed) * 4096) / 4096
         return np.hstack([np.rint(np.tanh(z) * 512) / 512, *beside, *ones])
     return np.hstack([real(X), *ones])
 
@@ -259,25 +255,15 @@ def test_state_that_does_not_fit_together_is_refused():
 # ---------------------------------------------------------------- over files
 
 
-@pytest.fixture(scope="module")
-def random_run(road, tmp_path_factory):
+def test_the_rounds_so_far_make_a_head_at_any_time(road, done_run):
     """Three rounds on random features of five clients."""
-    return carried_out(road, tmp_path_factory.mktemp("softmax") / "RUN")
-
-
-def carried_out(road, out, head="softmax", **options):
-    how = {"features": "random", "width": 20, "rounds": 3} if head == "softmax" else {}
-    given = {"train_features": road.train, "test_features": road.test, "clients": 5, **how}
-    return afltool.run(RunConfig(head=head, **{**given, **options}), out)
-
-
-def test_the_rounds_so_far_make_a_head_at_any_time(road, random_run):
+    run = done_run(head="softmax", clients=5, features="random", width=20, rounds=3)
     with open_features(road.test) as opened:
         X, y = opened.rows(0, len(opened)), opened.labels
-    assert not list(load_head(random_run / "03-head0.h5")[0].round_scores(X))
+    assert not list(load_head(run / "03-head0.h5")[0].round_scores(X))
     losses = []
     for suffix in ("", "-2", "-3", "-4"):
-        file = load_head(random_run / f"05-head{suffix}.h5")
+        file = load_head(run / f"05-head{suffix}.h5")
         head = file.head
         ((name, scores),) = head.round_scores(X)
         assert file.phase_of(name) == file.rounds[-1]["phase"]
