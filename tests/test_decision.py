@@ -73,10 +73,11 @@ def solved(folder, name, classes):
         intercept = {"intercept": False} if of == "linear" else {}
         made = afltool.AnalyticClassifier(head, options=options, **ridge, **intercept)
         x, y = read(folder, "train", classes)
-        made.fit(x, y)
+        plain = made.fit(x, y).save(path.with_suffix(".plain.h5") if method else path)
         if method:
-            made.calibrate(x[::3], y[::3], method)
-        made.save(path)
+            counts = path.with_suffix(".counts")
+            counts = afltool.counts(plain, folder / f"train{classes}.h5", counts, client="a")
+            afltool.calibrate(plain, counts, path, method=method)
     return path
 
 
