@@ -1,18 +1,14 @@
-"""Threads: results in order, memory, one thread of BLAS; equal bits after a kill in any phase."""
+"""Threads: results in order, memory, one thread of BLAS, the cores that a process may use."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
-from itertools import pairwise
 
-import numpy as np
 import pytest
 
 import afltool
@@ -141,54 +137,3 @@ def test_control_groups_limit_the_cores(tmp_path):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
         assert system.quota(root) == expected, case
-
-
-STEPS = ("04-total", "05-head")
-
-
-def killed_between(place, following, command):
-    """Kill the command when one file is there and the next is not; whether that was so."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not place.exists():
-        time.sleep(0.0005)
-    if process.returncode is not None:
-        return False
-    process.send_signal(signal.SIGSTOP)  # it stands still while the files are looked at
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    between = place.exists() and not following.exists()
-    process.kill()
-    return process.wait() == -signal.SIGKILL and between
-
-
-@pytest.mark.slow
-def test_a_run_of_many_blocks_killed_in_any_phase_ends_with_the_same_bits(tmp_path):
-    """Blocks of 8,000 × 1,024 numbers; --threads 2 is killed and 3 go on."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 8, 8000)
-    x = (rng.normal(size=(8000, 1024)) + np.eye(8, 1024)[y]).astype(np.float32)
-    np.savez(tmp_path / "x.npz", x=x, y=y)
-    train = afltool.import_embeddings(tmp_path / "x.npz", tmp_path / "x.h5")
-    of_rounds = [f"{step}{number}" for number in ("", "-2", "-3") for step in STEPS]
-    phases = ["03-head0", *of_rounds]
-
-    def command(out, threads):
-        words = ["run", "--train-features", train, "--test-features", train, "--clients", "3"]
-        words += ["--head", "deepafl", "--layers", 1, "--width", 128, "-o", out]
-        words += ["--threads", threads]
-        code = "from afltool.cli import main; main()"
-        return [sys.executable, "-c", code, "-q", *map(str, words)]
-
-    alone = tmp_path / "alone"
-    subprocess.run(command(alone, 1), check=True, stderr=subprocess.DEVNULL)
-    assert {path.stem for path in alone.glob("0[345]*.h5")} == set(phases)
-    for before, after in pairwise(phases):
-        out = tmp_path / f"{before} to {after}"
-        for _ in range(5):  # a phase may end before its first file was seen
-            shutil.rmtree(out, ignore_errors=True)
-            if hit := killed_between(out / f"{before}.h5", out / f"{after}.h5", command(out, 2)):
-                break
-        assert hit, out.name
-        subprocess.run(command(out, 3), check=True, stderr=subprocess.DEVNULL)
-        for path in alone.rglob("*.h5"):
-            other = out / path.relative_to(alone)
-            assert afltool.info(other)["digest"] == afltool.info(path)["digest"], (out.name, path)

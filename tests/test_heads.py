@@ -84,18 +84,12 @@ def by_threes(X, y):
 @every_head
 def test_every_partition_order_block_and_thread_gives_the_same_heads(name):
     whole, X = trained(name), rows(50, 1)[0]
-    for threads in (1, 3):
-        found = trained(name, by_threes, threads=threads)
-        assert [one.phase() for one in found] == [one.phase() for one in whole]
-        if all(one.exact for one in begun(name).array_specs(BITS).values()):
-            assert [one.digest() for one in found] == [one.digest() for one in whole]
-        scale = np.abs(whole[-1].decision_function(X)).max()
-        assert np.allclose(
-            found[-1].decision_function(X),
-            whole[-1].decision_function(X),
-            rtol=0,
-            atol=1e-7 * scale,
-        )
+    found = trained(name, by_threes, threads=3)
+    assert [one.phase() for one in found] == [one.phase() for one in whole]
+    if all(one.exact for one in begun(name).array_specs(BITS).values()):
+        assert [one.digest() for one in found] == [one.digest() for one in whole]
+    ours, theirs = (heads[-1].decision_function(X) for heads in (found, whole))
+    assert np.allclose(ours, theirs, rtol=0, atol=1e-7 * np.abs(theirs).max())
 
 
 @every_head
@@ -190,10 +184,7 @@ def test_no_rows_and_sums_of_another_phase_are_refused(name):
             make_head(name.split()[0], HEADS[name]).bind(dim, classes)
 
 
-@pytest.mark.parametrize(
-    "name", ["linear standardise", "discriminant qda", "random-features fixed", "safle hybrid",
-             "softmax random", "deepafl (88)", "deepafl incremental", "deepafl cascade"]
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["random-features fixed", "safle hybrid", "deepafl incremental"])
 def test_what_is_asked_of_plug_ins_holds_through_files(name):
     """Sums of clients in any order, no head changed by what it learns, files, predictions."""
     check_head(name.split()[0], HEADS[name])

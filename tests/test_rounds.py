@@ -55,19 +55,6 @@ def heads(road, tmp_path_factory):
     return heads
 
 
-def test_run_is_all_of_it(road, heads, tmp_path):
-    assert [afltool.info(h)["phase"] for h in heads] == [*PHASES, None]
-    run(road, tmp_path / "RUN", "--layers", 2)
-    summary = json.loads((tmp_path / "RUN" / "summary.json").read_text())
-    assert [u["phase"] for u in summary["bytes_per_client"]] == PHASES
-    ours, theirs = (load_head(p)[0] for p in (heads[-1], tmp_path / "RUN" / "05-head-5.h5"))
-    X = np.random.default_rng(0).normal(size=(50, 8))
-    assert np.allclose(ours.decision_function(X), theirs.decision_function(X), rtol=1e-3, atol=1e-4)
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "RUN").glob("05-*.h5")}
-    run(road, tmp_path / "RUN", "--layers", 2)
-    assert before == {p: p.stat().st_mtime_ns for p in before}
-
-
 def test_a_crashed_round_repeats_alone_and_the_next_step_is_said(road, heads, tmp_path):
     whole, part = tmp_path / "whole", tmp_path / "part"
     gather(road, heads[4], whole)

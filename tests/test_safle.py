@@ -107,48 +107,42 @@ def test_cross_validation_and_held_out_errors_are_the_explicit_ones(with_linear,
     assert estimate != exact
 
 
-@pytest.mark.parametrize(("n", "experts"), [(300, 7), (40, 7), (300, 40)])
-def test_ridge_zero_is_the_minimum_norm_solution(n, experts):
-    """Also where columns of rare codes are dependent."""
-    X, y = rows(n)
-    head = solved(X, y, ridge=0, experts=experts)
-    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
-    W = np.linalg.lstsq(phi, Y, rcond=1e-10)[0]
-    assert np.allclose(head.tables.reshape(-1, CLASSES), W, atol=1e-9)
-    assert report_of(head)["minimum_norm"]
-    assert report_of(head)["rank"] == np.linalg.matrix_rank(phi)
+THOUSANDS = {"experts": 9, "group_size": 9}
+
+
+@pytest.mark.parametrize(("n", "options"), [
+    (300, {}), (40, {}), (300, {"experts": 40}), (300, {"with_linear": True}),
+    pytest.param(300, THOUSANDS, marks=pytest.mark.slow),
+    pytest.param(300, {**THOUSANDS, "with_linear": True}, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_ridge_zero_is_the_minimum_norm_solution(n, options):
+    """Also where columns of rare codes are dependent; a hybrid's raw features have ridge 1."""
+    (X, y), (V, v) = rows(n), rows(seed=4)
+    head = solved(X, y, V, v, ridge=0, **options)
+    phi, raw = explicit(head, X), DIM * head.options.with_linear
+    both = np.vstack([phi, np.eye(raw, phi.shape[1])])
+    Y = np.vstack([np.eye(CLASSES)[y], np.zeros((raw, CLASSES))])
+    W, _, rank, _ = np.linalg.lstsq(both, Y, rcond=1e-10)
+    assert (phi.shape[1] > 4096) == ("group_size" in options), "the premise"
+    for rows_ in (X, V):
+        expected = explicit(head, rows_) @ W
+        assert np.allclose(head.decision_function(rows_), expected, atol=1e-8)
+    report = report_of(head)
+    assert (report["rank"], report["minimum_norm"]) == (rank, True)
+    error = ((np.eye(CLASSES)[v] - head.decision_function(V)) ** 2).sum() / len(v)
+    assert np.isclose(report["validation_mse"], error)
+    if phi.shape[1] <= 4096:
+        found = head.tables.reshape(-1, CLASSES)
+        found = found if head.linear is None else np.vstack([head.linear, found])
+        assert np.allclose(found, W, atol=1e-9)
+
+
+def test_ridge_zero_needs_exact_counts():
+    X, y = rows()
     total = gathered(head := made(ridge=0), X, y)
     noisy = replace(total, context=replace(total.context, noise={"epsilon": 1.0}))
     with pytest.raises(NumericalError, match="ridge 0 needs exact counts"):
         head.absorb(noisy)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("with_linear", [False, True])
-def test_ridge_zero_of_thousands_of_columns_is_the_minimum_norm_solution(with_linear):
-    X, y = rows()
-    head = solved(X, y, ridge=0, experts=9, group_size=9, with_linear=with_linear)
-    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
-    assert phi.shape[1] > 4096
-    more = with_linear * np.eye(DIM, phi.shape[1])
-    both, zeros = np.vstack([phi, more]), np.zeros((DIM, CLASSES))
-    W, _, rank, _ = np.linalg.lstsq(both, np.vstack([Y, zeros]), rcond=1e-10)
-    assert np.allclose(head.decision_function(X), phi @ W, atol=1e-8)
-    fresh, _ = rows(seed=9)
-    assert np.allclose(head.decision_function(fresh), explicit(head, fresh) @ W, atol=1e-8)
-    assert report_of(head)["rank"] == rank
-
-
-def test_ridge_zero_of_a_hybrid_leaves_its_raw_ridge():
-    (X, y), (V, v) = rows(), rows(seed=4)
-    head = solved(X, y, V, v, ridge=0, with_linear=True)
-    phi, Y = explicit(head, X), np.eye(CLASSES)[y]
-    raw = np.eye(DIM, phi.shape[1])
-    W = np.linalg.lstsq(np.vstack([phi, raw]), np.vstack([Y, np.zeros((DIM, 3))]), rcond=1e-10)[0]
-    found = np.vstack([head.linear, head.tables.reshape(-1, CLASSES)])
-    assert np.allclose(found, W, atol=1e-9)
-    error = ((np.eye(CLASSES)[v] - head.decision_function(V)) ** 2).sum() / len(v)
-    assert np.isclose(report_of(head)["validation_mse"], error)
 
 
 def test_the_hybrid_has_afl_in_it_and_tells_apart_what_no_linear_head_can():

@@ -178,8 +178,8 @@ OF_SOFTMAX = [
 ]
 # The objective falls no more; scores then still move by the root of its precision, and the best
 # round is not chosen by rounding.
-LONG = {"rounds": 40, "penalty": 1.0}
-LONG = [LONG, {**LONG, "features": "random", "width": 50}]
+FORTY = {"rounds": 40, "penalty": 1.0}
+LONG = [FORTY, {**FORTY, "features": "random", "width": 50}]
 
 
 @pytest.mark.parametrize("which", DATA)
