@@ -158,6 +158,12 @@ def nearly_constant(n: int, columns: int) -> NDArray[Any]:
     return np.float32(0.12) + jitter * np.spacing(np.float32(0.12))
 
 
+def phi_of(head: Head, X: Rows, t: int) -> F64:
+    """Φ_t (n, d_Φ) of a deep head, in units of one."""
+    phi = head.state(X, t)["phi"]
+    return phi * 2.0**-head.options.fixed_bits if phi.dtype == np.int16 else phi
+
+
 def dense(omega):
     """Ω itself (d_F, d_Φ), of its thin factors."""
     return omega.Z if omega.U is None else omega.Z @ omega.U.T
