@@ -143,6 +143,14 @@ def one_hot(head: Head, X: Rows) -> F64:
     return phi.transpose(1, 0, 2).reshape(len(X), len(phi) * phi.shape[2])
 
 
+def clouds(n: int, d: int, classes: int, seed: int = 0) -> tuple[FixedPoint, NDArray[Any]]:
+    """Fixed-point rows (9 bits) of classes that a linear head can tell apart, and their labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    X = np.random.default_rng(99).normal(size=(classes, d))[y] + rng.normal(size=(n, d))
+    return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
+
+
 def far_rows(ratio: float, n: int = 600, d: int = 5) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Float32 rows of three classes whose mean is about ``ratio`` deviations from zero."""
     rng = np.random.default_rng(3)

@@ -136,7 +136,7 @@ def test_the_phases_in_order():
 
 def test_theorem_1_the_weights_do_not_depend_on_the_partition():
     """Of 20 layers; in float32 the predictions do not."""
-    (X, y), (T, _) = rows(1200), rows(3000, seed=5)
+    (X, y), (T, _) = rows(600), rows(3000, seed=5)
     ids = np.array([f"{i:05d}" for i in range(len(y))], dtype="S")
     shards = PartitionOptions(scheme="shards", clients=10, seed=1, shards_per_client=2)
     skewed = PartitionOptions(scheme="dirichlet", clients=10, seed=1, alpha=0.01)

@@ -202,6 +202,9 @@ def test_what_does_not_fit_into_memory_is_refused_before_rows_are_read(name, fre
 
 
 REFUSED = [
+    *(("linear", {"ridge": bad}, "a ridge is") for bad in ("-1", "nan", "x")),
+    *(("linear", {"ridge": bad}, "LO:HI:COUNT")
+      for bad in ("1:2", "2:1:5", "0:1:5", "1:2:1", "a:b:c")),
     ("linear", {"gamma": -1.0}, "--gamma"),
     ("linear", {"layers": 3}, "no option 'layers'"),
     ("linear", {"standardise": True, "keep_gamma": True}, "--keep-gamma needs the original"),

@@ -44,13 +44,12 @@ def digest(path):
 
 @pytest.fixture(scope="module")
 def heads(road, tmp_path_factory):
-    """All rounds by the stages, one file per client; the heads after each."""
+    """All rounds by the stages; the heads after each."""
     folder, how = tmp_path_factory.mktemp("by-hand"), {"layers": 2, "width": 9}
     heads = [afltool.head("deepafl", folder / "head0.h5", head_options=how)]
     for number in range(len(PHASES)):
-        stats = folder / f"stats{number}"
-        afltool.local_stats(road.train, heads[-1], stats, partition=road.clients)
-        total = afltool.aggregate([stats], folder / f"total{number}.h5")
+        total = folder / f"total{number}.h5"
+        afltool.local_stats(road.train, heads[-1], total, partition=road.clients, sum=True)
         heads.append(afltool.solve(total, folder / f"head{number + 1}.h5", head=heads[-1]))
     return heads
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import absorb, drawn, gathered, report_of, trained
+from problems import absorb, clouds, drawn, gathered, report_of, trained
 from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -18,7 +18,7 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_head
 from afltool.heads import make_head
 from afltool.math import softmax as sm
-from afltool.math.gram import LARGEST, FixedPoint, real
+from afltool.math.gram import LARGEST, real
 from afltool.math.softmax import Dense
 
 DIM, CLASSES = 6, 4
@@ -30,10 +30,7 @@ KINDS = {
 
 
 def rows(n=300, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, n)
-    X = np.random.default_rng(9).normal(size=(CLASSES, DIM))[y] + rng.normal(size=(n, DIM))
-    return FixedPoint(np.rint(X * 512).astype(np.int16), 9), y
+    return clouds(n, DIM, CLASSES, seed)
 
 
 def heads(X, y, **options):
@@ -134,7 +131,7 @@ def test_scores_of_rounded_weights_are_exact(scale, columns, seed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_limit_is_scikit_learns_on_the_same_features(kind):
     (X, y), mu = rows(), 1e-2
-    head = solved(X, y, rounds=400, penalty=mu, **KINDS[kind])
+    head = solved(X, y, rounds=200, penalty=mu, **KINDS[kind])
     F = features(head, X)
     best = objective(fitted(F, y, mu), F, y, mu)
     assert np.isclose(objective(head.weights, F, y, mu), best, rtol=1e-6)

@@ -229,20 +229,14 @@ def ece(rows: Scored, w: F64) -> float:
     return _mean(np.abs(np.nan_to_num(bins["accuracy"] - bins["confidence"])), bins["weight"])
 
 
-def curve(others: Array, own: Array) -> tuple[F64, F64]:
-    """The ROC curve of a class against the rest, from the weights at rising scores: shares of other
-    and own rows above each, from (0, 0) on; empty where there are no rows of one of both."""
-    if not own.sum() or not others.sum():
-        return np.empty(0), np.empty(0)
-    false, true = (np.r_[0.0, np.cumsum(a[::-1]) / a.sum()] for a in (others, own))
-    return false, true
-
-
 def roc(rows: Scored, k: int) -> dict[str, list[float]]:
-    """The ROC curve of class k against the rest: at most `POINTS` of its points, ends included."""
-    false, true = curve(*rows.by_score(k, np.ones(len(rows.y))))
-    n = len(true)
-    at = np.unique(np.linspace(0, n - 1, min(POINTS, n)).round().astype(int))
+    """The ROC curve of class k against the rest, shares of other and own rows above a score: at
+    most `POINTS` points, from (0, 0) to (1, 1); empty where there are no rows of one of both."""
+    weights = rows.by_score(k, np.ones(len(rows.y)))
+    if not all(w.sum() for w in weights):
+        return {"false_positive": [], "true_positive": []}
+    false, true = (np.r_[0.0, np.cumsum(w[::-1]) / w.sum()] for w in weights)
+    at = np.unique(np.linspace(0, len(true) - 1, min(POINTS, len(true))).round().astype(int))
     return {"false_positive": false[at].tolist(), "true_positive": true[at].tolist()}
 
 
