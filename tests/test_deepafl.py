@@ -569,7 +569,7 @@ def test_values_beyond_the_fixed_point_are_refused_never_clipped():
 
 
 def test_long_blocks_are_cut_so_that_products_stay_exact():
-    """The largest residuals of more fixed_rows than one exact product takes."""
+    """The largest residuals of more rows than one exact product takes."""
     head = begun(layers=1)
     n = EXACT_ROWS + 5
     F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)

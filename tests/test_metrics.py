@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sklearn.metrics as theirs
-from problems import trained
+from problems import HEADS, trained
 from scipy.spatial.distance import pdist
 from scipy.stats import binom
 from sklearn.calibration import calibration_curve
@@ -197,7 +197,7 @@ def measured(X, y, classes, cuts=()):
 
 @pytest.mark.parametrize("h", [0.5, 3.0])
 def test_two_pairs_of_points_on_a_line(h):
-    """Classes at −1 and 1, clouds h beside their mean: S = 4h², N = 4, C = 2, means 2 apart."""
+    """Classes at −1 and 1, rows h beside their mean: S = 4h², N = 4, C = 2, means 2 apart."""
     X = np.array([[-1 - h], [-1 + h], [1 - h], [1 + h]])
     found = measured(X, np.array([0, 0, 1, 1]), 2)
     assert found == pytest.approx({"csr": h**2 / 4, "ifs": 2 * h**2, "dm": h**2})
@@ -231,18 +231,7 @@ def test_what_the_rows_do_not_determine_is_none():
     assert measured(np.ones((6, 2)), np.arange(6) % 3, 3) == none
     one_each = measured(X[:3], np.arange(3), 3)
     assert (one_each["csr"], one_each["ifs"], one_each["dm"]) == (0, None, 0)
-    assert measured(X, y, 4) == measured(X, 2 * y, 9)  # classes without clouds are not counted
-
-
-HEADS = [
-    ("linear", {}),
-    ("random-features", {"width": 8, "with_linear": True, "compute": "float64", "ridge": 1}),
-    ("safle", {"thresholds": "range:-4:4", "buckets": 4, "ridge": 1}),
-    ("safle", {"thresholds": "range:-4:4", "buckets": 4, "ridge": 1, "with_linear": True}),
-    ("deepafl", {"layers": 2, "width": 8, "compute": "float64"}),
-    ("softmax", {"rounds": 1, "features": "random", "width": 8}),
-    ("discriminant", {}),
-]
+    assert measured(X, y, 4) == measured(X, 2 * y, 9)  # classes without rows are not counted
 
 
 def weights_of(head, t, width):
@@ -257,11 +246,13 @@ def weights_of(head, t, width):
     return (W[:-1], W[-1]) if len(W) > width else (W, 0.0)  # the intercept is last
 
 
-@pytest.mark.parametrize(("name", "options"), HEADS)
-def test_the_features_are_what_the_scores_are_made_of(name, options):
-    X, y = clouds(90)
-    head = make_head(name, options).bind(5, 4)
-    head = trained(head, X, y)
+MADE_OF = "linear", "random-features", "safle range", "safle hybrid", "deepafl", "softmax random"
+
+
+@pytest.mark.parametrize("case", [*MADE_OF, "discriminant lda"])
+def test_the_features_are_what_the_scores_are_made_of(case):
+    (X, y), name = clouds(90, 6, 3), case.split()[0]
+    head = trained(make_head(name, HEADS[case]).bind(6, 3), X, y)
     scores = dict(head.round_scores(X))
     features = {phase: real(phi).copy() for phase, phi in head.round_features(X)}
     if name == "deepafl":
