@@ -240,7 +240,8 @@ HEADS = {
     "deepafl relu": {**problems.HEADS["deepafl cascade"], "activation": "relu"},
     "deepafl fixed (89)": {**DEEP, "width": 5, "from_phi0": True, "compute": "fixed",
                            "fixed_bits": 9, "hidden_width": 7},
-    "random-features relu": {"width": 32, "compute": "fixed", "activation": "relu"},
+    "random-features relu": {"width": 32, "compute": "fixed", "activation": "relu",
+                             "intercept": True},
     "softmax random": {"rounds": 2, "features": "random", "width": 16},
     "softmax float32": {"rounds": 2, "features": "random", "width": 16, "compute": "float32"},
 }  # fmt: skip
