@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from operator import add
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
-from afltool.math.gram import FixedPoint, Rows
+from afltool.math.gram import FixedPoint, Rows, real
 from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 F64 = NDArray[np.float64]
@@ -160,3 +161,8 @@ def trained(head: Head, X: Rows, y: NDArray[np.int64], *held: Any) -> Head:
         seen = gathered(head, *held, "held") if held else None
         head = absorb(head, gathered(head, X, y), seen)
     return head
+
+
+def phi_of(head: Head, X: Rows, t: int) -> NDArray[np.float64]:
+    """Φ_t (n, d_Φ) of a deep head, in units of one."""
+    return real(next(islice(head.features.each(X), t, None))[1])

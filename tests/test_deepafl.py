@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import absorb, dense, report_of, sums, total, trained
+from problems import absorb, dense, phi_of, report_of, sums, total, trained
 
 import afltool
 from afltool.errors import InvalidDataError, MismatchError, UsageError
@@ -179,7 +179,7 @@ def rounding(head, X):
     """
     bounds = []
     for t, W in enumerate(head.weights):
-        phi = head.state(X, t)["phi"]
+        phi = phi_of(head, X, t)
         bounds.append(len(W) * np.finfo(float).eps * (phi**2).sum() * (W**2).sum() / len(X))
     return 10 * max(bounds)
 
@@ -208,14 +208,11 @@ def test_ablations_are_what_they_say():
     X, y = rows()
     phi0 = activate("tanh", projection(0, 0, D, 12)(X))
 
-    def phi(head, t):
-        return head.state(X, t)["phi"]
-
     def hidden(source, t):
         return activate("gelu", projection(0, t + 1, 12, 12)(source))
 
     no_skip = fitted(X, y, no_skip=True)
-    assert np.allclose(phi(no_skip, 1), hidden(phi0, 0) @ dense(no_skip.blocks[0]))
+    assert np.allclose(phi_of(no_skip, X, 1), hidden(phi0, 0) @ dense(no_skip.blocks[0]))
     F, W = hidden(phi0, 0), no_skip.weights[0]
     system = np.kron(W @ W.T, F.T @ F) + 0.1 * np.eye(12 * 12)  # vec Ω of min ‖Y − FΩW‖² + γ‖Ω‖²
     target = (F.T @ np.eye(C)[y] @ W.T).reshape(-1, order="F")
@@ -223,15 +220,17 @@ def test_ablations_are_what_they_say():
     assert np.allclose(dense(no_skip.blocks[0]), omega, rtol=1e-7, atol=1e-9)
     identity = fitted(X, y, identity_projection=True)
     step = activate("gelu", phi0.copy()) @ dense(identity.blocks[0])
-    assert np.allclose(phi(identity, 1), phi0 + step)
+    assert np.allclose(phi_of(identity, X, 1), phi0 + step)
     drawn = projection(0, 2**33, 12, 12).A.astype(float)
     for name, Omega in (("identity_omega", np.eye(12)), ("random_omega", drawn)):
         head = fitted(X, y, **{name: True})
-        assert np.allclose(phi(head, 1), phi0 + hidden(phi0, 0) @ Omega)
+        assert np.allclose(phi_of(head, X, 1), phi0 + hidden(phi0, 0) @ Omega)
         assert [r["phase"] for r in report_of(head)["phases"]] == [f"weights-{t}" for t in range(4)]
     variant = fitted(X, y, from_phi0=True)
     first, second, _ = (dense(omega) for omega in variant.blocks)
-    assert np.allclose(phi(variant, 2), phi0 + hidden(phi0, 0) @ first + hidden(phi0, 1) @ second)
+    assert np.allclose(
+        phi_of(variant, X, 2), phi0 + hidden(phi0, 0) @ first + hidden(phi0, 1) @ second
+    )
 
 
 @pytest.mark.parametrize("bias", ["first", "layers", "none"])
@@ -243,8 +242,8 @@ def test_a_bias_may_be_of_a_or_of_the_layers_alone(bias):
     phi0 = np.tanh(X @ first.A.astype(float) + (first.a if bias == "first" else 0.0))
     b = layer.a if bias == "layers" else 0.0
     F = activate("gelu", phi0 @ layer.A.astype(float) + b)
-    assert np.allclose(head.state(X, 0)["phi"], phi0)
-    assert np.allclose(head.state(X, 1)["phi"], phi0 + F @ dense(head.blocks[0]))
+    assert np.allclose(phi_of(head, X, 0), phi0)
+    assert np.allclose(phi_of(head, X, 1), phi0 + F @ dense(head.blocks[0]))
 
 
 @pytest.mark.parametrize("encoded", [False, True])

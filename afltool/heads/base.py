@@ -22,7 +22,7 @@ import numpy as np
 from .. import memory, parallel
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
-from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, real
+from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
@@ -66,21 +66,35 @@ def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
 
 
 class FeatureMap:
-    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X."""
+    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X.
 
-    key = ""  # of what `rows` leaves for the next round; '' for nothing
+    A map that learns continues that of the round before: ``keys`` are of what its `rows` may start
+    from and of what they leave, '' for nothing; equal keys stand for equal arrays of equal rows."""
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return "", ""
 
     def columns(self, dim: int) -> int:
         """D of Φ, made of ``dim`` features."""
         return dim
 
+    def numbers(self, dim: int) -> int:
+        """What a row becomes; so many numbers are in memory three times."""
+        return self.columns(dim)
+
     def bits(self, given: int | None) -> int | None:
         """Fraction bits of Φ, made of features with so many; None where Φ is real."""
         return given
 
-    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
         """Φ of rows (n, D), and what the next round may start from; ``known``: what was left."""
         return X, {}
+
+    def each(self, X: Rows) -> Iterator[tuple[Phase, Rows]]:
+        """Φ of a few rows after each round that has learned one, the last being their own; valid
+        until the next."""
+        yield LAST, self.rows(X)[0]
 
 
 RAW = FeatureMap()
@@ -160,11 +174,7 @@ class Stored(ABC):
     def room(self, rows: int) -> int:
         """Bytes that a thread takes for scores or sums of so many rows, beside rows and sums."""
         dim, classes = self._bound()
-        return 24 * rows * (self._columns(dim) + classes)
-
-    def _columns(self, dim: int) -> int:
-        """Numbers that a row becomes; so many are in memory three times."""
-        return self.features.columns(dim)
+        return 24 * rows * (self.features.numbers(dim) + classes)
 
     def state_dict(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name."""
@@ -292,15 +302,10 @@ class Task(Stored):
         """The arrays of a block, and what the next round may start from; see `Accumulator.add`."""
         raise NotImplementedError(f"a {self.name} head has no `_part`, `accumulator` or `_sums`")
 
-    def _keys(self) -> tuple[str, str]:
-        """Of what rows become: what the round before has left, and what this one leaves; '' for
-        nothing. Equal keys stand for equal arrays of equal rows."""
-        return "", ""
-
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """The additive arrays of the current phase, summed over the blocks by all threads: integers
         in any order, reals in the order of the rows, on which their bits depend."""
-        key, later = self._keys()
+        key, later = self.features.keys
         after = carried.following(later) if later else NOTHING
         self.options.check_room(self._bound()[0])
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
@@ -398,12 +403,6 @@ class Classifier(Stored):
         its phase, or `LAST`; none before the first."""
         if self.phase() is None:
             yield LAST, self.decision_function(X)
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """The features (n, m) that the scores after each round are made of, of a few rows at a
-        time: they may be much wider. A head that makes none has the rows themselves."""
-        if self.phase() is None:
-            yield LAST, real(self.features.rows(X)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
 from ..values.ridge_spec import ONE
 from . import make_head
-from .base import Classifier, Shape, Stored, state
+from .base import Classifier, FeatureMap, Shape, Stored, state
 from .checks import reported_scores
 from .options import HeadOptions
 
@@ -146,8 +146,9 @@ class CalibratedHead(Classifier):
             )
         return Classifier.bind(replace(self, inner=inner), dim, classes)
 
-    def _columns(self, dim: int) -> int:
-        return self.inner._columns(dim)
+    @property
+    def features(self) -> FeatureMap:
+        return self.inner.features
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

@@ -151,9 +151,9 @@ class DiscriminantHead(Head):
         return out
 
     def affine(self) -> tuple[F64, F64] | None:
-        if self.weights is None or self.counts is None or not self.counts.all():
+        if self.weights is None:
             return None
-        return self.weights[:-1], self.weights[-1]
+        return self.weights[:-1], np.where(self.state_dict()["counts"], self.weights[-1], -np.inf)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)

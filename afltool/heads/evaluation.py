@@ -26,7 +26,7 @@ from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
 from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Classifier, Found, Gathered, Task
+from .base import Block, Classifier, FeatureMap, Found, Gathered, Task
 from .calibration import description
 from .checks import reported_scores
 from .options import HeadOptions
@@ -125,8 +125,9 @@ class Evaluation(Task):
         every = enumerate(self.heads)
         return {of_head(name, n): a for n, one in every for name, a in one.state_dict().items()}
 
-    def _columns(self, dim: int) -> int:
-        return max(one._columns(dim) for one in self.heads)
+    @property
+    def features(self) -> FeatureMap:
+        return max((one.features for one in self.heads), key=lambda f: f.numbers(self._bound()[0]))
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """All arrays are counts, whatever the rows are."""

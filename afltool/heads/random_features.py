@@ -7,7 +7,6 @@ network has to be better than they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -33,7 +32,11 @@ class RandomFeatures(FeatureMap):
 
     def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
         self.options, self._exact = options, exact
-        self.key = Digest().json(LIFTED, options.as_dict()).hex()
+        self._key = Digest().json(LIFTED, options.as_dict()).hex()
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self._key, self._key
 
     def columns(self, dim: int) -> int:
         return self.options.width + self.options.with_linear * dim
@@ -41,7 +44,7 @@ class RandomFeatures(FeatureMap):
     def bits(self, given: int | None) -> int | None:
         return given if self.options.compute in self._exact else None
 
-    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
         """Φ of rows; `UsageError` for --compute fixed and rows that are real."""
         o, rows = self.options, X
         if o.compute == FIXED:

@@ -9,8 +9,9 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -35,6 +36,23 @@ HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
 
 
+class Codes(base.FeatureMap):
+    """The one-hot codes Φ, or Φ⁺ = [x, Φ] of a hybrid, dense float64: for a few rows."""
+
+    def __init__(self, options: SafleOptions, coder: cd.Coder) -> None:
+        self._options, self._coder = options, coder
+
+    def columns(self, dim: int) -> int:
+        return self._options.columns_for(dim)
+
+    def numbers(self, dim: int) -> int:
+        return dim  # sums and scores take the codes, of a byte or two
+
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
+        hot = cd.one_hot(self._coder.codes(X), self._coder.size)
+        return np.hstack([real(X), hot]) if self._options.with_linear else hot, {}
+
+
 @dataclass(frozen=True, eq=False)
 class SafleHead(Head):
     """``thresholds`` (d, T), once they are learned; ``digits`` (E, G) and ``tables`` (E, V, C) of
@@ -52,6 +70,10 @@ class SafleHead(Head):
             return None
         to_find = self.options.federated and self.thresholds is None
         return HISTOGRAM if to_find else CODES
+
+    @cached_property
+    def features(self) -> base.FeatureMap:
+        return base.RAW if self.phase() == HISTOGRAM else Codes(self.options, self.coder())
 
     def schedule(self) -> tuple[Phase, ...]:
         return (HISTOGRAM, CODES) if self.options.federated else (CODES,)
@@ -129,12 +151,6 @@ class SafleHead(Head):
         for table, row in zip(tables, self.coder().codes(X), strict=True):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
-        """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
-        if self.phase() is None:
-            hot = cd.one_hot(self.coder().codes(X), self.options.size)
-            yield base.LAST, np.hstack([real(X), hot]) if self.options.with_linear else hot
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)

@@ -101,10 +101,6 @@ class SoftmaxHead(LinearInFeatures):
     def at_once(self) -> int:  # type: ignore[override]  # gradients are of whole blocks
         return sys.maxsize if self.number else super().at_once
 
-    def _keys(self) -> tuple[str, str]:
-        key = self.features.key if self.number else ""
-        return key, key
-
     def accumulator(self) -> Accumulator:
         """First the products of the features; then gradient (D, C) and loss (1,)."""
         if self.point is None:
