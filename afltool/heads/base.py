@@ -71,6 +71,8 @@ class FeatureMap:
     A map that learns continues that of the round before: ``keys`` are of what its `rows` may start
     from and of what they leave, '' for nothing; equal keys stand for equal arrays of equal rows."""
 
+    fewer: ClassVar[str] = "give fewer features"  # how to have fewer columns
+
     @property
     def keys(self) -> tuple[str, str]:
         return "", ""
@@ -261,13 +263,11 @@ class Added:
 class Task(Stored):
     """What sites sum of their rows, phase after phase, and what is made of the sums."""
 
-    of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
     at_once: ClassVar[int] = sys.maxsize  # rows of a block that an accumulator takes together
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Groups, one of which each row is in, if its sums are counts of rows by group."""
-        return ()
+    groups: tuple[str, ...] = field(
+        default=(), kw_only=True
+    )  # each row is in one, if there are any
 
     def gather(
         self,
@@ -307,7 +307,6 @@ class Task(Stored):
         in any order, reals in the order of the rows, on which their bits depend."""
         key, later = self.features.keys
         after = carried.following(later) if later else NOTHING
-        self.options.check_room(self._bound()[0])
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
         memory.need(2 * size, f"sums of a {self.name} head")
         spare = parallel.Spare(self.accumulator)
@@ -340,6 +339,11 @@ class Task(Stored):
             name: ArraySpec(a.shape, "int" if number_kind(a) == "i" else "real")
             for name, a in sums.arrays.items()
         }
+
+    def check_room(self) -> None:
+        """Refuse a solve for which this machine has too little memory; the head is bound."""
+        columns = self.features.columns(self._bound()[0])
+        memory.need(12 * columns**2, f"solving for {columns} columns", self.features.fewer)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
         """The head one phase further, from the sum over clients, and what is recorded of the round;
@@ -387,12 +391,17 @@ class Task(Stored):
 class Classifier(Stored):
     """Scores of rows, once it is solved; the class with the highest one is predicted."""
 
-    log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
-    shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
+    #: Of log-probabilities softmax gives the probabilities; of differences no single one counts.
+    score_kind: ClassVar[Literal["values", "log-probabilities", "differences"]] = "values"
 
     @abstractmethod
     def decision_function(self, X: Rows) -> F64:
         """Scores (n, C) of rows X (n, d)."""
+
+    @property
+    def log_probabilities(self) -> bool:
+        """Whether softmax turns the scores into probabilities."""
+        return self.score_kind == "log-probabilities"
 
     def affine(self) -> tuple[Array, Array] | None:
         """W (d, C) and b (C,) of a solved head whose scores are xW + b; None of any other."""

@@ -57,7 +57,7 @@ class CalibratedHead(Classifier):
     for sets of classes."""
 
     name = "calibrated"
-    log_probabilities = True
+    score_kind = "log-probabilities"
 
     options: CalibratedOptions
     inner: Classifier = field(kw_only=True)  # the head whose scores are calibrated
@@ -84,7 +84,7 @@ class CalibratedHead(Classifier):
                 f"Rows of {len(absent)} of {len(classes)} classes were not counted: "
                 f"{', '.join(absent[:20])}. Count them, or choose the method temperature"
             )
-        if inner.shared_part and method != "temperature":
+        if inner.score_kind == "differences" and method != "temperature":
             why = f"a map of each class ({method}) takes accuracy away from this {inner.name} head"
             raise UsageError(f"{why}: choose the method temperature")
         options = {"head": canonical_json(description(inner)), "method": method}

@@ -46,13 +46,9 @@ class DiscriminantHead(Head):
     factors: F64 | None = state()
 
     @property
-    def log_probabilities(self) -> bool:  # type: ignore[override]  # it depends on the rule
-        """Whether softmax of the scores gives the rule's probabilities."""
-        return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
-
-    @property
-    def shared_part(self) -> bool:  # type: ignore[override]  # it depends on the rule
-        return self.options.rule == "nearest-mean"
+    def score_kind(self) -> str:  # type: ignore[override]  # it depends on the rule
+        others = {"nearest-mean": "differences", "fed3r": "values"}
+        return others.get(self.options.rule, "log-probabilities")
 
     def phase(self) -> Phase | None:
         return CLASS_SUMS if self.counts is None else None

@@ -47,9 +47,6 @@ class EvaluationOptions(HeadOptions):
         if len(set(self.groups)) < len(self.groups):
             raise UsageError(f"a group is named twice: {', '.join(self.groups)}")
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "groups": list(self.groups)}
-
     @property
     def described(self) -> list[dict[str, Any]]:
         """The heads, as ``heads`` says them."""
@@ -93,7 +90,6 @@ class Evaluation(Task):
     """Solved ``heads``, all of one feature space and list of classes, and the counts of rows."""
 
     name = "evaluation"
-    of_sums = False
     options: EvaluationOptions
     heads: tuple[Classifier, ...] = field(kw_only=True)
 
@@ -112,11 +108,8 @@ class Evaluation(Task):
             for one, p in zip(heads, sure, strict=True)
         ])  # fmt: skip
         options = EvaluationOptions(heads=named, groups=tuple(groups), min_group=min_group)
-        return cls(options, heads[0].dim, heads[0].classes, heads=tuple(heads))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self.options.groups
+        first = heads[0]
+        return cls(options, first.dim, first.classes, groups=options.groups, heads=tuple(heads))
 
     def phase(self) -> Phase:
         return COUNTS

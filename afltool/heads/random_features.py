@@ -30,6 +30,8 @@ class RandomFeatures(FeatureMap):
     """Φ = [σ(XA + a), X if asked]: in the compute type, or int16 with the bits of the rows.
     ``exact``: values of ``compute`` with which features of int16 rows are int16."""
 
+    fewer = "use a smaller --width"
+
     def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
         self.options, self._exact = options, exact
         self._key = Digest().json(LIFTED, options.as_dict()).hex()

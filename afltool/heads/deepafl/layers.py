@@ -55,6 +55,8 @@ class Layers(FeatureMap):
     """X ↦ Φ_t of t = ``deepest``, from what the round before leaves of Φ_t of t = ``begin``, with
     the learned W_t and Ω_t. Rows are float32 or float64, sums float64."""
 
+    fewer = "use a smaller --width"
+
     options: DeepAFLOptions
     weights: tuple[F64, ...] = ()
     blocks: tuple[LowRank, ...] = ()

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from ... import parallel
+from ... import memory, parallel
 from ...errors import InvalidDataError, UsageError
 from ...math import codes as cd
 from ...math.counts import add_labels, add_pairs, add_sums, density, pair_count
@@ -39,7 +39,9 @@ ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E b
 class Codes(base.FeatureMap):
     """The one-hot codes Φ, or Φ⁺ = [x, Φ] of a hybrid, dense float64: for a few rows."""
 
-    def __init__(self, options: SafleOptions, coder: cd.Coder) -> None:
+    fewer = "use fewer --experts or a smaller --group-size"
+
+    def __init__(self, options: SafleOptions, coder: cd.Coder | None) -> None:
         self._options, self._coder = options, coder
 
     def columns(self, dim: int) -> int:
@@ -49,7 +51,7 @@ class Codes(base.FeatureMap):
         return dim  # sums and scores take the codes, of a byte or two
 
     def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
-        hot = cd.one_hot(self._coder.codes(X), self._coder.size)
+        hot = cd.one_hot(solved(self._coder).codes(X), self._options.size)
         return np.hstack([real(X), hot]) if self._options.with_linear else hot, {}
 
 
@@ -73,7 +75,7 @@ class SafleHead(Head):
 
     @cached_property
     def features(self) -> base.FeatureMap:
-        return base.RAW if self.phase() == HISTOGRAM else Codes(self.options, self.coder())
+        return Codes(self.options, None if self.phase() == HISTOGRAM else self.coder())
 
     def schedule(self) -> tuple[Phase, ...]:
         return (HISTOGRAM, CODES) if self.options.federated else (CODES,)
@@ -88,7 +90,8 @@ class SafleHead(Head):
         (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All integers, but of float hybrids."""
         if self.phase() == HISTOGRAM:
             return super()._sums(blocks, carried)
-        self.options.check_room(self._bound()[0], solving=False)
+        columns = self.features.columns(self._bound()[0])
+        memory.need(4 * columns**2, f"counting pairs of {columns} columns", Codes.fewer)
         specs, coder = self.array_specs(None), self.coder()
         pairs = np.zeros(specs["pairs"].shape, np.int64)
         waiting: list[Array] = []
@@ -194,7 +197,7 @@ class SafleHead(Head):
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
         o, (dim, classes) = self.options, self._bound()
-        o.check_room(dim)
+        self.check_room()
         if self.phase() == HISTOGRAM:
             bits = total.context.space.get("fraction_bits")
             facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}

@@ -69,7 +69,7 @@ class SoftmaxHead(LinearInFeatures):
     ``best_round``: its round, and whether held-out clients judge."""
 
     name = "softmax"
-    log_probabilities = True
+    score_kind = "log-probabilities"
     not_in_digest = ("covered",)
     options: SoftmaxOptions
 
