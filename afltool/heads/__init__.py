@@ -56,24 +56,6 @@ KNOWN: Mapping[str, str] = ChainMap(
 )
 
 
-class _OptionClasses(Mapping[str, type[HeadOptions]]):
-    """The options class of each head by the head's name."""
-
-    def __getitem__(self, name: str) -> type[HeadOptions]:
-        if name not in HEADS:
-            raise KeyError(name)
-        return options_class(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(HEADS)
-
-    def __len__(self) -> int:
-        return len(HEADS)
-
-
-OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
-
-
 class Names(Collection[str]):
     """Names in several places, of which one is looked at for a name that is in none before it."""
 
@@ -91,7 +73,7 @@ class Names(Collection[str]):
 
 
 #: The options of all heads; plug-ins are loaded for a name that no head of afltool has.
-HEAD_NAMES = Names(lambda: ({*fields_of(OPTIONS[name])} - {"seed"} for name in HEADS))
+HEAD_NAMES = Names(lambda: ({*fields_of(options_class(name))} - {"seed"} for name in HEADS))
 
 
 def head_class(name: str) -> type[Head]:
