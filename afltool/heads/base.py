@@ -72,6 +72,7 @@ class FeatureMap:
     from and of what they leave, '' for nothing; equal keys stand for equal arrays of equal rows."""
 
     fewer: ClassVar[str] = "give fewer features"  # how to have fewer columns
+    compute: str = ""  # number format of random features, by which a solve judges rounding
 
     @property
     def keys(self) -> tuple[str, str]:

@@ -23,8 +23,9 @@ from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
 from .base import Accumulator, Found, Head, Shape, State, products, solved, state
-from .least_squares import Sums, fraction_bits
+from .least_squares import Sums
 from .options import DiscriminantOptions
+from .problem import fraction_bits
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 OF_GRAM = ("lda", "fedcgs", "fed3r")  # rules that take XᵀX of all rows

@@ -33,9 +33,9 @@ from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
 from ..base import Found, Head, Shape, State, solved
-from ..least_squares import Problem, chosen_ridge, held_out, solve
+from ..least_squares import chosen_ridge, held_out, solve
 from ..options import FIXED
-from ..rounding import checked, named
+from ..problem import Problem, checked, named
 from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, TRAINED, Kept, check_same
 from .layers import HIDDEN, LARGEST_RESIDUAL, MOVED, PHI, PHI0, FixedLayers, Layers
 from .options import BLOCK, WEIGHTS, DeepAFLOptions

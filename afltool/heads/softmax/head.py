@@ -33,10 +33,10 @@ from ...values.names import PHASE, Phase
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
 from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, solved, state
-from ..least_squares import LinearInFeatures, Problem, fraction_bits, system_of, with_rows
+from ..least_squares import LinearInFeatures, with_rows
 from ..options import FIXED
+from ..problem import Problem, checked, fraction_bits, system_of
 from ..random_features import RandomFeatures
-from ..rounding import checked
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
