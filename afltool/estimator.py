@@ -16,7 +16,7 @@ from .embeddings import imported_space
 from .errors import AflError, MismatchError, UsageError
 from .files.hdf5 import damage_as_error, recipe
 from .files.heads import load_solved_head, save_head
-from .heads import OPTIONS, make_head
+from .heads import HEADS, make_head, options_class
 from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
 from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
@@ -192,8 +192,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def _made(self) -> Head:
         """The head that the parameters name."""
-        cls, chosen = OPTIONS.get(self.head), dict(self.options or {})
-        known = {} if cls is None else fields_of(cls)
+        chosen = dict(self.options or {})
+        known = fields_of(options_class(self.head)) if self.head in HEADS else {}
         for name in chosen.keys() & {"ridge", "intercept"}:
             raise UsageError(f"give {name}={chosen[name]!r} beside options: it is a parameter")
         if "intercept" in known:

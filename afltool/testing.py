@@ -28,7 +28,7 @@ from .files.atomic import write_text
 from .files.hdf5 import read_header
 from .files.heads import load_head
 from .files.statistics import load_statistics
-from .heads import HEADS, OPTIONS, head_class
+from .heads import HEADS, head_class, options_class
 from .heads.base import Head, number_kind
 from .math.gram import FixedPoint
 from .options.base import fields_of
@@ -56,7 +56,7 @@ def check_head(
     """
     _load(HEADS, name)
     assert head_class(name).name == name, "its name in files is that of the plug-in"
-    taken = sorted((fields_of(OPTIONS[name]).keys() - {"seed"}) & FIELDS.keys())
+    taken = sorted((fields_of(options_class(name)).keys() - {"seed"}) & FIELDS.keys())
     assert not taken, f"its options have names of their own, not those of a run: {taken}"
     with TemporaryDirectory() as folder:
         at = Path(folder)

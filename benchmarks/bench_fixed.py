@@ -20,7 +20,7 @@ from measure import machine
 from afltool.files.features import open_features
 from afltool.heads import make_head
 from afltool.heads.base import binding
-from afltool.math.gram import FixedPoint, encode
+from afltool.math.gram import FixedPoint, encode, real
 from afltool.memory import Carried
 from afltool.values.statistics import Context
 
@@ -81,8 +81,7 @@ def main(train: Data, test: Data, width: int, layers: int, bits: list[int]) -> N
             [head.decision_function(test[0][i : i + BLOCK]) for i in range(0, len(test[1]), BLOCK)]
         )
         wanted = scores if wanted is None else wanted
-        phi = head.state(train[0][:2000], layers)["phi"]
-        unit = 2.0 ** -way["fixed_bits"] if "fixed_bits" in way else 1.0
+        phi = real(head.features.rows(train[0][:2000])[0])
         off = scores - wanted
         named = f"{way['compute']} {way.get('fixed_bits', '')}".strip()
         print(
@@ -90,7 +89,7 @@ def main(train: Data, test: Data, width: int, layers: int, bits: list[int]) -> N
             f"{(scores.argmax(1) == wanted.argmax(1)).mean():.2%}, scores within "
             f"{np.abs(off).max():.2g} (rms {np.sqrt((off**2).mean()):.2g})"
             f"   clients {took['clients']:.2f} s, server {took['server']:.2f} s   "
-            f"|Φ| up to {np.abs(phi).max() * unit:.2f}",
+            f"|Φ| up to {np.abs(phi).max():.2f}",
             flush=True,
         )
 

@@ -33,7 +33,8 @@ from sweep import Sums, measured
 
 from afltool.files.features import open_features
 from afltool.heads.checks import with_options
-from afltool.heads.least_squares import Problem, chosen_ridge
+from afltool.heads.least_squares import chosen_ridge
+from afltool.heads.problem import Problem
 from afltool.math.blas import pack
 from afltool.math.gram import LARGEST, FixedPoint, encode, real
 from afltool.math.ridge import gram_matrix

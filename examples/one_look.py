@@ -30,7 +30,7 @@ from sweep import Sums
 
 from afltool.files.features import open_features
 from afltool.heads.checks import with_options
-from afltool.heads.least_squares import Problem, fraction_bits
+from afltool.heads.problem import Problem, fraction_bits
 from afltool.math.gram import FixedPoint, real
 from afltool.math.ridge import gram_matrix
 from afltool.values.names import CROSS, GRAM

@@ -51,7 +51,8 @@ from sweep_rows import Rows, Source
 
 from afltool.heads.base import Found, Head
 from afltool.heads.checks import with_options
-from afltool.heads.least_squares import Problem, held_out
+from afltool.heads.least_squares import held_out
+from afltool.heads.problem import Problem
 from afltool.math.ridge_choice import FactoredSystem, choose
 from afltool.values.statistics import Statistics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import islice
 from operator import add
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +18,7 @@ from scipy.special import erf
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
 from afltool.heads.projections import projection
-from afltool.math.gram import FixedPoint, Rows
+from afltool.math.gram import FixedPoint, Rows, real
 from afltool.values.statistics import Client, ClientId, Context, Statistics
 
 F64 = NDArray[np.float64]
@@ -166,12 +167,6 @@ def nearly_constant(n: int, columns: int) -> NDArray[Any]:
     return np.float32(0.12) + jitter * np.spacing(np.float32(0.12))
 
 
-def phi_of(head: Head, X: Rows, t: int) -> F64:
-    """Φ_t (n, d_Φ) of a deep head, in units of one."""
-    phi = head.state(X, t)["phi"]
-    return phi * 2.0**-head.options.fixed_bits if phi.dtype == np.int16 else phi
-
-
 def dense(omega):
     """Ω itself (d_F, d_Φ), of its thin factors."""
     return omega.Z if omega.U is None else omega.Z @ omega.U.T
@@ -208,3 +203,8 @@ def trained(head: Head, X: Rows, y: NDArray[np.int64], *held: Any) -> Head:
         seen = gathered(head, *held, "held") if held else None
         head = absorb(head, gathered(head, X, y), seen)
     return head
+
+
+def phi_of(head: Head, X: Rows, t: int) -> NDArray[np.float64]:
+    """Φ_t (n, d_Φ) of a deep head, in units of one."""
+    return real(next(islice(head.features.each(X), t, None))[1])

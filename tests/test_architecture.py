@@ -119,7 +119,7 @@ ONLY = {
     "typer": "cli federation.cli lab.studies.commands lab.baselines.commands",
     "rich": "cli rendering",
     "torch": "datasets.* backbones.* extraction.torch_engine lab.baselines "
-    "exporting heads.graphs heads.*.graph math.counts",
+    "exporting heads.graphs math.counts",
     "onnxruntime": "exporting.onnx_files extraction.engines",
     "openvino": "extraction.engines",
     "pyarrow": "files.tables embeddings.*",

@@ -254,7 +254,7 @@ def test_the_features_are_what_the_scores_are_made_of(case):
     (X, y), name = clouds(90, 6, 3), case.split()[0]
     head = trained(make_head(name, HEADS[case]).bind(6, 3), X, y)
     scores = dict(head.round_scores(X))
-    features = {phase: real(phi).copy() for phase, phi in head.round_features(X)}
+    features = {phase: real(phi).copy() for phase, phi in head.features.each(X)}
     if name == "deepafl":
         assert list(features) == ["weights-0", "weights-1", "weights-2"]
     for t, (phase, phi) in enumerate(features.items()):
@@ -283,7 +283,7 @@ def test_evaluate_measures_every_layer(road, tmp_path, cli):
         with open_features(split) as opened:
             X = np.vstack([real(block) for _, block in opened.blocks()])
             y = opened.labels
-        for (_, phi), one in zip(solved.round_features(X), last, strict=True):
+        for (_, phi), one in zip(solved.features.each(X), last, strict=True):
             wanted = measured(np.asarray(phi, dtype=np.float64), y, 4)
             got = {name: one[start + name] for name in MEASURES}
             assert got == pytest.approx(wanted, rel=1e-5)

@@ -15,7 +15,7 @@ from afltool.errors import MismatchError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
-from afltool.heads import OPTIONS
+from afltool.heads import HEADS
 from afltool.memory import Room
 from afltool.options.statistics import LocalStats
 from afltool.stages.local_stats import local_stats
@@ -64,7 +64,7 @@ def misfits(arrays):
 
 
 EACH_HEAD = [
-    pytest.param(name, marks=[] if name == "linear" else pytest.mark.slow) for name in OPTIONS
+    pytest.param(name, marks=[] if name == "linear" else pytest.mark.slow) for name in HEADS
 ]
 
 

@@ -13,7 +13,7 @@ from problems import absorb, gathered, one_hot, report_of, sums, trained
 import afltool
 from afltool import AnalyticClassifier
 from afltool.errors import NumericalError
-from afltool.heads import OPTIONS, make_head
+from afltool.heads import make_head, options_class
 from afltool.heads.safle.options import DEFAULT_SIDE
 from afltool.math import codes, ridge_choice
 from afltool.math.counts import density
@@ -216,7 +216,7 @@ def test_the_papers_shape_uses_every_digit_once_in_one_round(dim):
 
 def test_a_preset_is_its_values_and_given_ones_come_first():
     """Its tables have 32 rows, or the next smaller power."""
-    of = OPTIONS["safle"]
+    of = options_class("safle")
     told = of(every_digit=True, group_size=5, thresholds="range:0:2", ridge=0)
     assert of(preset="paper") == told
     assert of(preset="paper").as_dict() == told.as_dict()

@@ -20,7 +20,8 @@ from afltool.errors import (
 from afltool.files.hdf5 import read_header
 from afltool.files.recipes import Target, change, is_done, state
 from afltool.files.statistics import load_statistics, write_statistics
-from afltool.heads import OPTIONS, make_head
+from afltool.heads import HEADS as REGISTERED
+from afltool.heads import make_head
 from afltool.heads.base import binding, statistics_of
 from afltool.heads.evaluation import Evaluation
 from afltool.heads.scaling import ScalingHead, ScalingOptions
@@ -70,7 +71,7 @@ def check_specs(head, found, bits):
 
 def test_a_head_says_what_each_of_its_arrays_is():
     """In every phase; all heads are here, and rows reach the largest numbers."""
-    assert {one.split()[0] for one in HEADS} == set(OPTIONS)
+    assert {one.split()[0] for one in HEADS} == set(REGISTERED)
     for way, options in HEADS.items():
         for bits in (BITS, None):
             if bits is None and "fixed" in way:

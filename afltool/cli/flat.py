@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..heads import HEADS, OPTIONS, options_class
+from ..heads import HEADS, options_class
 from ..options.base import fields_of
 from ..options.look import KINDS, Picture
 from ..options.statistics import NewHead
@@ -24,7 +24,7 @@ Given = Mapping[str, Any]
 
 def head_commands(word: str) -> dict[str, Command]:
     """Those of `head`, one for each head."""
-    says = {n: options_class(n).__doc__ or "" for n in ([word] if word in OPTIONS else OPTIONS)}
+    says = {n: options_class(n).__doc__ or "" for n in ([word] if word in HEADS else HEADS)}
     return {
         name: Command(first_line(text), "Heads", NewHead, says=text, given={"name": name})
         for name, text in says.items()
@@ -47,7 +47,7 @@ def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
     said = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
     name = given.get("name", said)
-    known = name in HEADS.data or name in OPTIONS
+    known = name in HEADS.data or name in HEADS
     return parameters(options_class(name)) if known else of_heads()
 
 
@@ -59,7 +59,7 @@ def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
 def of_heads(solving: bool = False) -> list[Parameter]:
     """One parameter for each option that some head has."""
     found: dict[str, Parameter] = {}
-    for cls in map(options_class, OPTIONS):
+    for cls in map(options_class, HEADS):
         skip = fields_of(cls).keys() - cls.changeable() if solving else ()
         said = dict.fromkeys(fields_of(cls), "default: by the head")
         for p in parameters(cls, skip=skip, defaults=said):

@@ -18,6 +18,7 @@ from ..heads import base, invariants, make_head, make_options
 from ..heads.base import Block, Head, Task, binding
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
+from ..values import names
 from ..values.arrays import F64, I64, Array
 from ..values.names import GRAM, Phase
 from ..values.statistics import ArraySpec, Client, ClientId, Context, Statistics
@@ -82,7 +83,7 @@ class Layout:
 
     @classmethod
     def of(cls, agreed: Agreement, task: Task, first: bool) -> Layout:
-        first |= not task.of_sums  # test rows are others
+        first |= task.phase() == names.COUNTS  # test rows are others
         specs = task.array_specs(agreed.space["fraction_bits"])
         if reals := [name for name, one in specs.items() if not one.exact]:
             raise InvalidDataError(f"sessions sum integers, {reals[0]!r} is real: --compute fixed")
@@ -104,7 +105,8 @@ class Layout:
 
     def check_rows(self, counts: I64, sites: int) -> None:
         """Refuse other numbers of rows than so many sites may have; with noise none is refused."""
-        o, least = self.agreed, self.agreed.min_rows if self.task.of_sums else 0
+        o, tested = self.agreed, self.task.phase() == names.COUNTS
+        least = 0 if tested else o.min_rows
         if o.noise or not self.first:
             return
         rows, at = counts.astype(object).sum(), f"{sites} sites" if sites > 1 else "a site"

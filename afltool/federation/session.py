@@ -35,6 +35,7 @@ from ..heads.evaluation import Evaluation
 from ..heads.scaling import ScalingOptions
 from ..progress import log
 from ..values.arrays import I64
+from ..values.names import COUNTS
 from ..values.statistics import Context, Statistics
 from . import compute, masking
 from .agreement import LARGEST, Agreement, Digest
@@ -475,7 +476,7 @@ class Member(Replica):
             if self.agreed.scale is not None and isinstance(task, Scaling):
                 blocks = self.rows.raw(self.agreed.scale)
             else:
-                radius, test = noise.radius if noise else None, not task.of_sums
+                radius, test = noise.radius if noise else None, task.phase() == COUNTS
                 blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
             self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
         return self._gathered[number]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
-from ..heads import OPTIONS, make_head, options_class
+from ..heads import HEADS, make_head, options_class
 from ..heads.base import LAST, Classifier, Head, Stored
 from ..options.base import flag
 from ..progress import log
@@ -209,7 +209,7 @@ def head_from(
     if isinstance(spec, HeadFile):
         return spec
     path = Path(spec)
-    if str(spec) in OPTIONS or (path.suffix != ".h5" and not path.exists()):
+    if str(spec) in HEADS or (path.suffix != ".h5" and not path.exists()):
         return make_head(str(spec), options), None
     if options:
         raise UsageError(

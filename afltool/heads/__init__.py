@@ -1,8 +1,8 @@
 """The heads by name. This package loads their options alone; a module loads when it is used.
 
-To add a head: a folder here with ``options.py`` and ``head.py`` (``HEAD``, a class derived from
-`base.Head`), or one module; its line in `OWN_HEADS` of `options.common`, its options in `OWN`, and
-what `export` writes of it in `graphs`. A plug-in has ``OPTIONS`` and a function ``graph``, too.
+To add a head: a module with ``HEAD``, a class derived from `base.Head`; its line in `OWN_HEADS` of
+`options.common`, its options in `OWN`, and what `export` writes of it in `graphs`. The module of a
+plug-in has ``OPTIONS`` and a function ``graph``, too.
 """
 
 from __future__ import annotations
@@ -35,13 +35,9 @@ OWN: dict[str, type[HeadOptions]] = {
 }
 
 
-def _part(module: Any, part: str) -> Any:
-    return import_module(f".{part}", module.__name__) if hasattr(module, "__path__") else module
-
-
-def _checked(module: str, version: Any) -> str:
+def _checked(module: str, found: Any) -> str:
     """The module of a plug-in, if the command line can have its options."""
-    if not issubclass(_part(version, "options").OPTIONS, HeadOptions):
+    if not issubclass(found.OPTIONS, HeadOptions):
         raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
     return module
 
@@ -54,24 +50,6 @@ KNOWN: Mapping[str, str] = ChainMap(
     {"evaluation": ".evaluation", "scaling": ".scaling"},
     HEADS,  # type: ignore[arg-type]  # it is only read
 )
-
-
-class _OptionClasses(Mapping[str, type[HeadOptions]]):
-    """The options class of each head by the head's name."""
-
-    def __getitem__(self, name: str) -> type[HeadOptions]:
-        if name not in HEADS:
-            raise KeyError(name)
-        return options_class(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(HEADS)
-
-    def __len__(self) -> int:
-        return len(HEADS)
-
-
-OPTIONS: Mapping[str, type[HeadOptions]] = _OptionClasses()
 
 
 class Names(Collection[str]):
@@ -91,18 +69,18 @@ class Names(Collection[str]):
 
 
 #: The options of all heads; plug-ins are loaded for a name that no head of afltool has.
-HEAD_NAMES = Names(lambda: ({*fields_of(OPTIONS[name])} - {"seed"} for name in HEADS))
+HEAD_NAMES = Names(lambda: ({*fields_of(options_class(name))} - {"seed"} for name in HEADS))
 
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
-    head: type[Head] = _part(_module(name), "head").HEAD
+    head: type[Head] = _module(name).HEAD
     return head
 
 
 def options_class(name: str) -> type[HeadOptions]:
     """The options class of the head called ``name``; `UsageError` names those that exist."""
-    options: type[HeadOptions] = OWN.get(name) or _part(_module(name), "options").OPTIONS
+    options: type[HeadOptions] = OWN.get(name) or _module(name).OPTIONS
     return options
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from .. import memory, parallel
 from ..errors import InvalidDataError, MismatchError, NumericalError, UsageError
 from ..math.blas import length
-from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces, real
+from ..math.gram import LARGEST_ENTRY, FixedPoint, Rows, check_labels, pieces
 from ..memory import NOTHING, Carried
 from ..values.arrays import F64, I64, Array, Digest, array_kind
 from ..values.names import CROSS, GRAM, Phase
@@ -66,21 +66,38 @@ def state(kind: type[np.generic] = np.float64, name: str = "") -> Any:
 
 
 class FeatureMap:
-    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X."""
+    """X ↦ Φ, what the scores of a head are linear in, without a constant; this one is Φ = X.
 
-    key = ""  # of what `rows` leaves for the next round; '' for nothing
+    A map that learns continues that of the round before: ``keys`` are of what its `rows` may start
+    from and of what they leave, '' for nothing; equal keys stand for equal arrays of equal rows."""
+
+    fewer: ClassVar[str] = "give fewer features"  # how to have fewer columns
+    compute: str = ""  # number format of random features, by which a solve judges rounding
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return "", ""
 
     def columns(self, dim: int) -> int:
         """D of Φ, made of ``dim`` features."""
         return dim
 
+    def numbers(self, dim: int) -> int:
+        """What a row becomes; so many numbers are in memory three times."""
+        return self.columns(dim)
+
     def bits(self, given: int | None) -> int | None:
         """Fraction bits of Φ, made of features with so many; None where Φ is real."""
         return given
 
-    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
         """Φ of rows (n, D), and what the next round may start from; ``known``: what was left."""
         return X, {}
+
+    def each(self, X: Rows) -> Iterator[tuple[Phase, Rows]]:
+        """Φ of a few rows after each round that has learned one, the last being their own; valid
+        until the next."""
+        yield LAST, self.rows(X)[0]
 
 
 RAW = FeatureMap()
@@ -160,11 +177,7 @@ class Stored(ABC):
     def room(self, rows: int) -> int:
         """Bytes that a thread takes for scores or sums of so many rows, beside rows and sums."""
         dim, classes = self._bound()
-        return 24 * rows * (self._columns(dim) + classes)
-
-    def _columns(self, dim: int) -> int:
-        """Numbers that a row becomes; so many are in memory three times."""
-        return self.features.columns(dim)
+        return 24 * rows * (self.features.numbers(dim) + classes)
 
     def state_dict(self) -> dict[str, Array]:
         """Everything that later phases or scores depend on, by name."""
@@ -251,13 +264,11 @@ class Added:
 class Task(Stored):
     """What sites sum of their rows, phase after phase, and what is made of the sums."""
 
-    of_sums: ClassVar[bool] = True  # it is solved from sums; else the sums are the result
     at_once: ClassVar[int] = sys.maxsize  # rows of a block that an accumulator takes together
 
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Groups, one of which each row is in, if its sums are counts of rows by group."""
-        return ()
+    groups: tuple[str, ...] = field(
+        default=(), kw_only=True
+    )  # each row is in one, if there are any
 
     def gather(
         self,
@@ -292,17 +303,11 @@ class Task(Stored):
         """The arrays of a block, and what the next round may start from; see `Accumulator.add`."""
         raise NotImplementedError(f"a {self.name} head has no `_part`, `accumulator` or `_sums`")
 
-    def _keys(self) -> tuple[str, str]:
-        """Of what rows become: what the round before has left, and what this one leaves; '' for
-        nothing. Equal keys stand for equal arrays of equal rows."""
-        return "", ""
-
     def _sums(self, blocks: Iterable[Block], carried: Carried) -> Gathered:
         """The additive arrays of the current phase, summed over the blocks by all threads: integers
         in any order, reals in the order of the rows, on which their bits depend."""
-        key, later = self._keys()
+        key, later = self.features.keys
         after = carried.following(later) if later else NOTHING
-        self.options.check_room(self._bound()[0])
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
         memory.need(2 * size, f"sums of a {self.name} head")
         spare = parallel.Spare(self.accumulator)
@@ -335,6 +340,11 @@ class Task(Stored):
             name: ArraySpec(a.shape, "int" if number_kind(a) == "i" else "real")
             for name, a in sums.arrays.items()
         }
+
+    def check_room(self) -> None:
+        """Refuse a solve for which this machine has too little memory; the head is bound."""
+        columns = self.features.columns(self._bound()[0])
+        memory.need(12 * columns**2, f"solving for {columns} columns", self.features.fewer)
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
         """The head one phase further, from the sum over clients, and what is recorded of the round;
@@ -382,12 +392,17 @@ class Task(Stored):
 class Classifier(Stored):
     """Scores of rows, once it is solved; the class with the highest one is predicted."""
 
-    log_probabilities: ClassVar[bool] = False  # whether softmax turns the scores into probabilities
-    shared_part: ClassVar[bool] = False  # whether all scores of a row have a part in common
+    #: Of log-probabilities softmax gives the probabilities; of differences no single one counts.
+    score_kind: ClassVar[Literal["values", "log-probabilities", "differences"]] = "values"
 
     @abstractmethod
     def decision_function(self, X: Rows) -> F64:
         """Scores (n, C) of rows X (n, d)."""
+
+    @property
+    def log_probabilities(self) -> bool:
+        """Whether softmax turns the scores into probabilities."""
+        return self.score_kind == "log-probabilities"
 
     def affine(self) -> tuple[Array, Array] | None:
         """W (d, C) and b (C,) of a solved head whose scores are xW + b; None of any other."""
@@ -398,12 +413,6 @@ class Classifier(Stored):
         its phase, or `LAST`; none before the first."""
         if self.phase() is None:
             yield LAST, self.decision_function(X)
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        """The features (n, m) that the scores after each round are made of, of a few rows at a
-        time: they may be much wider. A head that makes none has the rows themselves."""
-        if self.phase() is None:
-            yield LAST, real(self.features.rows(X)[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
 from ..values.ridge_spec import ONE
 from . import make_head
-from .base import Classifier, Shape, Stored, state
+from .base import Classifier, FeatureMap, Shape, Stored, state
 from .checks import reported_scores
 from .options import HeadOptions
 
@@ -57,7 +57,7 @@ class CalibratedHead(Classifier):
     for sets of classes."""
 
     name = "calibrated"
-    log_probabilities = True
+    score_kind = "log-probabilities"
 
     options: CalibratedOptions
     inner: Classifier = field(kw_only=True)  # the head whose scores are calibrated
@@ -84,7 +84,7 @@ class CalibratedHead(Classifier):
                 f"Rows of {len(absent)} of {len(classes)} classes were not counted: "
                 f"{', '.join(absent[:20])}. Count them, or choose the method temperature"
             )
-        if inner.shared_part and method != "temperature":
+        if inner.score_kind == "differences" and method != "temperature":
             why = f"a map of each class ({method}) takes accuracy away from this {inner.name} head"
             raise UsageError(f"{why}: choose the method temperature")
         options = {"head": canonical_json(description(inner)), "method": method}
@@ -146,8 +146,9 @@ class CalibratedHead(Classifier):
             )
         return Classifier.bind(replace(self, inner=inner), dim, classes)
 
-    def _columns(self, dim: int) -> int:
-        return self.inner._columns(dim)
+    @property
+    def features(self) -> FeatureMap:
+        return self.inner.features
 
 
 def _map(x: F64, scores: I64, method: str) -> dict[str, F64]:

@@ -23,8 +23,9 @@ from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
 from .base import Accumulator, Found, Head, Shape, State, products, solved, state
-from .least_squares import Sums, fraction_bits
+from .least_squares import Sums
 from .options import DiscriminantOptions
+from .problem import fraction_bits
 
 CLASS_SUMS, SQUARES, GRAMS = Phase("class-sums"), "squares", "grams"
 OF_GRAM = ("lda", "fedcgs", "fed3r")  # rules that take XᵀX of all rows
@@ -46,13 +47,9 @@ class DiscriminantHead(Head):
     factors: F64 | None = state()
 
     @property
-    def log_probabilities(self) -> bool:  # type: ignore[override]  # it depends on the rule
-        """Whether softmax of the scores gives the rule's probabilities."""
-        return self.options.rule in ("lda", "fedcgs", "naive-bayes", "qda")
-
-    @property
-    def shared_part(self) -> bool:  # type: ignore[override]  # it depends on the rule
-        return self.options.rule == "nearest-mean"
+    def score_kind(self) -> str:  # type: ignore[override]  # it depends on the rule
+        others = {"nearest-mean": "differences", "fed3r": "values"}
+        return others.get(self.options.rule, "log-probabilities")
 
     def phase(self) -> Phase | None:
         return CLASS_SUMS if self.counts is None else None
@@ -151,9 +148,9 @@ class DiscriminantHead(Head):
         return out
 
     def affine(self) -> tuple[F64, F64] | None:
-        if self.weights is None or self.counts is None or not self.counts.all():
+        if self.weights is None:
             return None
-        return self.weights[:-1], self.weights[-1]
+        return self.weights[:-1], np.where(self.state_dict()["counts"], self.weights[-1], -np.inf)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)

@@ -26,7 +26,7 @@ from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
 from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
-from .base import Block, Classifier, Found, Gathered, Task
+from .base import Block, Classifier, FeatureMap, Found, Gathered, Task
 from .calibration import description
 from .checks import reported_scores
 from .options import HeadOptions
@@ -46,9 +46,6 @@ class EvaluationOptions(HeadOptions):
     def check(self) -> None:
         if len(set(self.groups)) < len(self.groups):
             raise UsageError(f"a group is named twice: {', '.join(self.groups)}")
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "groups": list(self.groups)}
 
     @property
     def described(self) -> list[dict[str, Any]]:
@@ -93,7 +90,6 @@ class Evaluation(Task):
     """Solved ``heads``, all of one feature space and list of classes, and the counts of rows."""
 
     name = "evaluation"
-    of_sums = False
     options: EvaluationOptions
     heads: tuple[Classifier, ...] = field(kw_only=True)
 
@@ -112,11 +108,8 @@ class Evaluation(Task):
             for one, p in zip(heads, sure, strict=True)
         ])  # fmt: skip
         options = EvaluationOptions(heads=named, groups=tuple(groups), min_group=min_group)
-        return cls(options, heads[0].dim, heads[0].classes, heads=tuple(heads))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self.options.groups
+        first = heads[0]
+        return cls(options, first.dim, first.classes, groups=options.groups, heads=tuple(heads))
 
     def phase(self) -> Phase:
         return COUNTS
@@ -125,8 +118,9 @@ class Evaluation(Task):
         every = enumerate(self.heads)
         return {of_head(name, n): a for n, one in every for name, a in one.state_dict().items()}
 
-    def _columns(self, dim: int) -> int:
-        return max(one._columns(dim) for one in self.heads)
+    @property
+    def features(self) -> FeatureMap:
+        return max((one.features for one in self.heads), key=lambda f: f.numbers(self._bound()[0]))
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """All arrays are counts, whatever the rows are."""

@@ -1,16 +1,15 @@
 """The graphs of solved heads: PyTorch modules that give the head's scores.
 
-A graph is made by a function of (head, bits), of `GRAPHS`, or ``graph`` in a plug-in's module or
-``graph.py``: rows (n, d) float64, of so many fraction bits (None: float32), to scores (n, C)
+A graph is made by a function of (head, bits), of `GRAPHS`, or ``graph`` beside the class of a
+plug-in's head: rows (n, d) float64, of so many fraction bits (None: float32), to scores (n, C)
 float64, as `Head.decision_function` up to the order of sums. Random features in fixed point are
 real here: `exporting.trial` says what rounding them may move.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from ..errors import UsageError
 from ..math.blas import unpack
 from ..math.gram import LARGEST
 from ..values.arrays import F64, Array
-from . import KNOWN, base
+from . import base
 from .base import NOBODY
 from .calibration import NEAR, CalibratedHead
 from .deepafl.head import DeepAFLHead
@@ -45,18 +44,11 @@ def graph_of(head: base.Classifier, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
     if (affine := head.affine()) is not None:
         return Affine(*affine)
-    make = GRAPHS.get(head.name) or _own(head.name)
+    beside = sys.modules[type(head).__module__]
+    make: Graph | None = GRAPHS.get(head.name) or getattr(beside, "graph", None)
     if make is None:
         raise UsageError(f"a {head.name} head cannot be exported: it has no graph")
     return make(head, bits)
-
-
-def _own(name: str) -> Graph | None:
-    """The graph in a plug-in's own module or folder, if it has one."""
-    module = import_module(KNOWN[name], __package__)
-    if hasattr(module, "__path__") and find_spec(f"{module.__name__}.graph") is not None:
-        module = import_module(".graph", module.__name__)
-    return getattr(module, "graph", None)
 
 
 class Classifier(nn.Module):
@@ -178,37 +170,24 @@ class LiftedRows(nn.Module):
         return torch.cat([self.drawn(x), x], dim=1) if self.with_linear else self.drawn(x)
 
 
-def random_features(head: RandomFeaturesHead, bits: int | None) -> nn.Module:
-    """Φ, then ΦW in the type of Φ, with the intercept where there is one."""
-    W = head.state_dict()["weights"].astype("f4" if head.options.compute == "float32" else "f8")
-    affine = Affine(W[:-1], W[-1]) if head.options.intercept else Affine(W)
+def lifted(head: RandomFeaturesHead | SoftmaxHead, bits: int | None) -> nn.Module:
+    """ΦW with Φ = [σ(XA + a), X if asked, 1 if asked]; of softmax the product is of float64."""
+    W = np.asarray(head.weights)
+    if isinstance(head, RandomFeaturesHead) and head.options.compute == "float32":
+        W = W.astype(np.float32)
+    affine = Affine(W[:-1], W[-1]) if head.intercept else Affine(W)
     return nn.Sequential(LiftedRows(head, bits), affine, Part(lambda x, _: x.double()))
 
 
-def softmax(head: SoftmaxHead, bits: int | None) -> nn.Module:
-    """ΦW with Φ = [σ(XA + a), X if asked, 1]; of raw features it is affine."""
-    W = np.asarray(head.weights)
-    return nn.Sequential(LiftedRows(head, bits), Affine(W[:-1], W[-1]))
-
-
 def discriminant(head: DiscriminantHead, bits: int | None) -> nn.Module:
-    """The rule's scores; −∞ for classes without rows."""
+    """The scores of a rule that has variances or factors; −∞ for classes without rows."""
     known = head.state_dict()
     counts = np.asarray(known["counts"], dtype=np.float64)
-    shares = log_shares(counts)
-    module: nn.Module
-    if head.weights is not None:
-        module = Affine(head.weights[:-1], head.weights[-1])
-    elif head.variances is not None:
-        base = shares - 0.5 * np.log(2.0 * np.pi * head.variances).sum(axis=0)
-        module = Part(_bayes, means=known["means"], precisions=1.0 / head.variances, base=base)
-    else:
-        module = _quadratic(known["means"], known["factors"], shares)
-    if counts.all():
-        return module
-    none = torch.full((), -np.inf, dtype=torch.float64)
-    here = Part(lambda scores, a: torch.where(a["present"], scores, none), present=counts > 0)
-    return nn.Sequential(module, here)
+    shares = np.where(counts > 0, log_shares(counts), -np.inf)
+    if head.variances is None:
+        return _quadratic(known["means"], known["factors"], shares)
+    base = shares - 0.5 * np.log(2.0 * np.pi * head.variances).sum(axis=0)
+    return Part(_bayes, means=known["means"], precisions=1.0 / head.variances, base=base)
 
 
 def _bayes(x: Tensor, a: Held) -> Tensor:
@@ -220,11 +199,11 @@ def _bayes(x: Tensor, a: Held) -> Tensor:
 def _quadratic(means: F64, factors: F64, shares: F64) -> nn.Module:
     """−½ (‖L⁻¹(x − μ)‖² + log det Σ) + log π, with L⁻¹ (C, d, d) instead of a solve."""
     d, classes = means.shape
-    inverse, base = np.zeros((classes, d, d)), np.zeros(classes)
+    inverse, base = np.zeros((classes, d, d)), shares.copy()
     for c in np.flatnonzero(factors.any(axis=1)):  # a class without rows has no factor
         L = np.tril(unpack(factors[c]))
         inverse[c] = linalg.solve_triangular(L, np.eye(d), lower=True).T
-        base[c] = shares[c] - np.log(np.diag(L)).sum()
+        base[c] -= np.log(np.diag(L)).sum()
 
     def f(x: Tensor, a: Held) -> Tensor:
         z = torch.matmul(x - a["means"][:, None, :], a["inverse"])  # (C, n, d)
@@ -301,7 +280,7 @@ class Deep(nn.Module):
         self.o = o = head.options
         real = "float64" if o.compute == FIXED else o.compute
         self.dtype = getattr(torch, real)
-        drawn = head.layers.drawn(0, head._bound()[0], o.widths[0])
+        drawn = head.features.drawn(0, head._bound()[0], o.widths[0])
         self.first = Drawn(drawn, str(o.phi0_activation), o.fixed_bits)
         *before, last = (W.astype(real) for W in head.weights)
         make = _block if o.deepening == RESIDUAL else _cascade
@@ -319,7 +298,7 @@ class Deep(nn.Module):
 
 def _cascade(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
     """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t)."""
-    o, draw, chain, width = head.options, head.layers.drawn, [Affine(W)], W.shape[1]
+    o, draw, chain, width = head.options, head.features.drawn, [Affine(W)], W.shape[1]
     if o.label_encoding:
         chain.append(Affine(draw(OF_LABELS + t, width, o.widths[1]).A.astype(W.dtype)))
         width = o.widths[1]
@@ -332,8 +311,8 @@ def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
     o, sigma = head.options, str(head.options.activation)
     hidden: nn.Module = Part(lambda x, _: activated(sigma, x))
     if not o.identity_projection:
-        hidden = Drawn(head.layers.drawn(t + 1, *o.widths), sigma, o.fixed_bits)
-    omega = head.blocks[t] if o.learns_blocks else head.layers.frozen(t)
+        hidden = Drawn(head.features.drawn(t + 1, *o.widths), sigma, o.fixed_bits)
+    omega = head.features.omega(t)
     Z, U = (None, None) if omega is None else omega.astype(W.dtype)
     both = [Affine(one) for one in (Z, None if U is None else U.T) if one is not None]
     return nn.Sequential(hidden, *both)
@@ -342,9 +321,9 @@ def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
 GRAPHS: dict[str, Graph] = {
     "calibrated": calibrated,
     "network": network,
-    "random-features": random_features,
+    "random-features": lifted,
     "discriminant": discriminant,
     "safle": safle,
-    "softmax": softmax,
+    "softmax": lifted,
     "deepafl": lambda head, bits: Deep(head),
 }

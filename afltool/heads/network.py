@@ -23,7 +23,7 @@ class NetworkHead(Classifier):
     """Weights ``weights-l`` (in, out) and biases ``bias-l`` (out,) of layers l = 0, 1, …"""
 
     name = "network"
-    log_probabilities = True
+    score_kind = "log-probabilities"
     layers: tuple[tuple[Array, Array], ...] = ()
 
     def decision_function(self, X: Rows) -> F64:

@@ -48,7 +48,7 @@ class HeadOptions(Options):
         for name, info in fields_of(type(self)).items():
             value = getattr(self, name)
             if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
-                said[name] = value
+                said[name] = list(value) if isinstance(value, tuple) else value
         return {**said, **{k: v for k, v in self.GONE.items() if not isinstance(v, Absent)}}
 
     @classmethod
@@ -69,10 +69,6 @@ class HeadOptions(Options):
         """The layer of a phase, whose sums share a draw of clients, and which of them it is."""
         second = int(phase.kind == self.SECOND)
         return (phase.number or 0) - second, second
-
-    def check_room(self, dim: int) -> None:
-        """Refuse, before rows are read, a solve for which this machine has too little memory.
-        ``dim``: number of features. Of heads whose problem is much larger than the features'."""
 
 
 RIDGE_OF = f"ridge λ: {RIDGE_GRAMMAR}"

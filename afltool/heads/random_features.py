@@ -7,22 +7,18 @@ network has to be better than they are.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from ..math.gram import FixedPoint, Rows, product, real, real_cross, real_gram, rows_as, together
 from ..values.arrays import F64, I64, Array, Digest
 from ..values.names import CROSS, GRAM
-from ..values.statistics import Statistics
-from .base import Accumulator, Added, FeatureMap, Found, State, solved
-from .least_squares import RidgeHead, fit
+from .base import Accumulator, Added, FeatureMap, State, solved
+from .least_squares import RidgeHead
 from .options import FIXED, RandomFeaturesOptions
 from .projections import in_fixed_point, projection, tabled
-from .rounding import checked, named
 
 LIFTED = "lifted"
 
@@ -31,9 +27,15 @@ class RandomFeatures(FeatureMap):
     """Φ = [σ(XA + a), X if asked]: in the compute type, or int16 with the bits of the rows.
     ``exact``: values of ``compute`` with which features of int16 rows are int16."""
 
+    fewer = "use a smaller --width"
+
     def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
-        self.options, self._exact = options, exact
-        self.key = Digest().json(LIFTED, options.as_dict()).hex()
+        self.options, self.compute, self._exact = options, options.compute, exact
+        self._key = Digest().json(LIFTED, options.as_dict()).hex()
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self._key, self._key
 
     def columns(self, dim: int) -> int:
         return self.options.width + self.options.with_linear * dim
@@ -41,7 +43,7 @@ class RandomFeatures(FeatureMap):
     def bits(self, given: int | None) -> int | None:
         return given if self.options.compute in self._exact else None
 
-    def rows(self, X: Rows, known: Mapping[str, Array] | None = None) -> tuple[Rows, State]:
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
         """Φ of rows; `UsageError` for --compute fixed and rows that are real."""
         o, rows = self.options, X
         if o.compute == FIXED:
@@ -86,11 +88,6 @@ class RandomFeaturesHead(RidgeHead):
     def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
         phi = self.lift(X)
         return {GRAM: real_gram(phi), CROSS: real_cross(phi, y, self._bound()[1])}, {}
-
-    def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        with named(self.options.compute):
-            W, report = fit(total, self.options, validation, self.options.compute, checked)
-        return replace(self, weights=W), Found(head=report)
 
     def decision_function(self, X: Rows) -> F64:
         """[σ(XA), X] W (+ intercept), float64."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import parallel, progress
-from ..math.gram import Rows
+from ..math.gram import Rows, real
 from ..math.metrics.counting import Metrics, score_metrics
 from ..math.metrics.figures import Scored, cut
-from ..values.arrays import F64, I64, Array
+from ..values.arrays import F64, I64
 from ..values.names import MEASURES, Phase
 from .base import LAST, Head
 from .checks import reported_scores
@@ -82,7 +82,7 @@ def _set_apart(apart: dict[Phase, Separability], head: Head, X: Rows, y: I64, cl
     """Add the features that the head makes of these rows to the scatters of their layers."""
     for start in range(0, len(y), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        for phase, phi in head.round_features(X[part]):
+        for phase, phi in head.features.each(X[part]):
             if phase not in apart:
                 apart[phase] = Separability(classes, phi.shape[1])
             apart[phase].add(phi, y[part])
@@ -107,14 +107,14 @@ class Separability:
         self.means: F64 = np.zeros((classes, width))
         self.scatters: F64 = np.zeros(classes)
 
-    def add(self, X: Array, y: I64) -> None:
+    def add(self, X: Rows, y: I64) -> None:
         """Add rows X (n, m) of classes y (n,), by the formula of Chan, Golub and LeVeque, "Updating
         formulae and a pairwise algorithm for computing sample variances", 1982: no cancellation."""
         order = np.argsort(y, kind="stable")
         present, starts, n = np.unique(y[order], return_index=True, return_counts=True)
         if not len(present):
             return
-        rows: F64 = X[order].astype(np.float64)
+        rows = real(X)[order]
         means = np.add.reduceat(rows, starts, axis=0) / n[:, None]
         rows -= np.repeat(means, n, axis=0)
         scatters = np.add.reduceat(np.einsum("ij,ij->i", rows, rows), starts)

@@ -20,10 +20,10 @@ SEED = 2**63 - 1  # the largest seed that every generator takes
 #: Where each head is: a name that begins with a dot is a folder or module of `afltool.heads`.
 OWN_HEADS = {
     "linear": ".least_squares",
-    "deepafl": ".deepafl",
+    "deepafl": ".deepafl.head",
     "random-features": ".random_features",
-    "safle": ".safle",
-    "softmax": ".softmax",
+    "safle": ".safle.head",
+    "softmax": ".softmax.head",
     "discriminant": ".discriminant",
 }
 FROZEN = ".afl"  # how the name of a frozen backbone ends

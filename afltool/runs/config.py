@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from .. import inputs
 from ..errors import AflError, UsageError
 from ..heads import HEAD_NAMES as HEAD_NAMES
-from ..heads import HEADS, OPTIONS, Names, make_options
+from ..heads import HEADS, Names, make_options, options_class
 from ..heads.options import PAPER
 from ..memory import Room, available, parse_size
 from ..options.base import (
@@ -207,7 +207,7 @@ class RunConfig:
 
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
-        own = None if self.first_head else OPTIONS[self.own.head]
+        own = None if self.first_head else options_class(self.own.head)
         theirs = {} if own is None else {name: (own, name) for name in fields_of(own)}
         known = {**theirs, **{name: f[1:] for name, f in FIELDS.items()}}
         every = self.given().items()
@@ -219,7 +219,7 @@ class RunConfig:
     @property
     def first_head(self) -> Path | None:
         """The head file that the run is given; None for a head that it makes of its options."""
-        return None if self.own.head in OPTIONS else Path(self.own.head)
+        return None if self.own.head in HEADS else Path(self.own.head)
 
     def all_head_options(self) -> dict[str, Any]:
         """The options of the run's head: those given, its seed, `cheaper` and `for_data`."""
@@ -236,7 +236,7 @@ class RunConfig:
 
     def for_data(self) -> dict[str, Any]:
         """The preset that 'paper' stands for."""
-        known = () if self.first_head is not None else OPTIONS[self.own.head].PUBLISHED
+        known = () if self.first_head is not None else options_class(self.own.head).PUBLISHED
         if not known or self.head_options.get("preset") != PAPER:
             return {}
         data = None if self.extract is None else self.extract.data
@@ -245,7 +245,7 @@ class RunConfig:
     def cheaper(self) -> dict[str, Any]:
         """What the run adds to the head's options where all clients take part in every round."""
         everybody = self.local_stats.participation == 1 and not self.own.full_gram
-        switch = "" if self.first_head is not None else OPTIONS[self.own.head].CHEAPER
+        switch = "" if self.first_head is not None else options_class(self.own.head).CHEAPER
         if not switch or not everybody or switch in self.head_options:
             return {}
         try:
@@ -277,7 +277,7 @@ def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
     for part in filter(None, map(config.part, PARTS)):
         yield from files_of(part)
     if config.first_head is None:
-        yield from files_in(OPTIONS[config.own.head], config.head_options)
+        yield from files_in(options_class(config.own.head), config.head_options)
 
 
 def _parts(values: dict[str, dict[str, Any]]) -> dict[str, Options | None]:

@@ -67,7 +67,7 @@ class _Run:
         head = self.files.head(self.start).head
         if head.phase() is not None:  # refuses what this machine cannot solve, before any row
             train = read_header(self.folder.features("train"), "features")
-            head.options.check_room(train["space"]["dim"])
+            head.bind(train["space"]["dim"], len(train["classes"])).check_room()
         for steps in plan:
             self.carry_out(steps)
         self.summary()

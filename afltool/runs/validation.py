@@ -13,7 +13,7 @@ from ..files.heads import head_from, load_head, new_head
 from ..files.outputs import check_own, refuse_inside
 from ..files.partitions import load_partition
 from ..files.tables import read_columns
-from ..heads import OPTIONS, make_head
+from ..heads import HEADS, make_head, options_class
 from ..heads.base import Head
 from ..heads.checks import with_options
 from ..options.features import ExtractOptions
@@ -77,7 +77,7 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
 def _check_head(config: RunConfig) -> None:
     """Refuse a head that cannot be begun, or not by the run's clients, and --full-gram of it."""
     check_participation(checked_head(config), config.local_stats)
-    two = config.first_head is None and OPTIONS[config.own.head].CHEAPER
+    two = config.first_head is None and options_class(config.own.head).CHEAPER
     every = two and config.local_stats.participation == 1
     if config.own.full_gram and not (every and not config.head_options.get("incremental")):
         raise UsageError(
@@ -114,12 +114,12 @@ def checked_head(config: RunConfig) -> Head:
     """The first head of a run, made of its options or read; one that is solved is refused."""
     given, options = config.first_head, config.all_head_options()
     if given is None:
-        if "seed" in options and not hasattr(OPTIONS[config.own.head], "seed"):
+        if "seed" in options and not hasattr(options_class(config.own.head), "seed"):
             raise UsageError(f"the head {config.own.head!r} draws nothing: leave --head-seed out")
         head = make_head(config.own.head, options)
     else:
         if given.suffix != ".h5" and not given.exists():
-            listed = f"the heads are {', '.join(OPTIONS)}, or give a head file"
+            listed = f"the heads are {', '.join(HEADS)}, or give a head file"
             raise UsageError(f"there is no head {config.own.head!r}; {listed}")
         head = with_options(head_from(given)[0], **options)
     if head.phase() is None:

@@ -265,7 +265,7 @@ class _Gathering:
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""
         few = [n for k in clients if 0 < (n := self.clients.sizes[k]) < self.rows.dim]
-        if few and self.head.of_sums:
+        if few and self.head.phase() != naming.COUNTS:
             log.warning(
                 "%d of %d clients have fewer rows (as few as %d) than the %d features: their "
                 "statistics show the space of their rows, often the rows themselves; a session "

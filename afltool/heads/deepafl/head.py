@@ -27,20 +27,19 @@ from ...math import ridge as rr
 from ...math.blas import unpack
 from ...math.gram import LARGEST_ENTRY, Rows, product
 from ...math.sandwich import LowRank, bytes_needed, low_rank, reconstructing
-from ...values.arrays import F64, I64, Array, Digest
+from ...values.arrays import F64, I64, Array
 from ...values.names import CROSS, GRAM, Phase
 from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
 from ..base import Found, Head, Shape, State, solved
-from ..least_squares import Problem, chosen_ridge, held_out, solve
+from ..least_squares import chosen_ridge, held_out, solve
 from ..options import FIXED
-from ..rounding import checked, named
-from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, MOVED, TRAINED, Kept, check_same
-from .layers import LARGEST_RESIDUAL, FixedLayers, Layers
-from .options import BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
+from ..problem import Problem, checked, named
+from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, TRAINED, Kept, check_same
+from .layers import HIDDEN, LARGEST_RESIDUAL, MOVED, PHI, PHI0, FixedLayers, Layers
+from .options import BLOCK, WEIGHTS, DeepAFLOptions
 
-PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # the state of some rows, in the type of the layers
 ERRORS, ROUNDING = "validation-mse", "rounding"
 RECONSTRUCTION = "reconstruction"  # the array of (88)
 LEARNED = ("weights-", "block-", "decoder-")  # what clients get; only the server needs the rest
@@ -76,20 +75,18 @@ class DeepAFLHead(Head):
         return tuple(LowRank(Z, self.learned.get(f"block-{t}-right")) for t, Z in left)
 
     @cached_property
-    def layers(self) -> Layers:
-        """The layers that are drawn from the seed, and their number format."""
-        return (FixedLayers if self.options.compute == FIXED else Layers)(self.options)
-
-    @property
-    def deepest(self) -> int:
-        """t of the deepest Φ_t that can be computed; W_t is enough where layers have no Ω."""
-        o = self.options
-        return min(len(self.blocks if o.learns_blocks else self.weights), o.depth)
+    def features(self) -> Layers:
+        """Φ_t, of the deepest t that can be computed: W_t is enough where layers have no Ω."""
+        o, known = self.options, len(self.weights)
+        deepest = len(self.blocks) if o.learns_blocks else min(known - self.finished, o.depth)
+        begin = deepest - (0 < deepest == known)
+        make = FixedLayers if o.compute == FIXED else Layers
+        return make(o, self.weights, self.blocks, deepest, begin)
 
     @property
     def of_weights(self) -> bool:
         """Whether the next sums are for a W_t, not for an Ω."""
-        return self.deepest == len(self.weights)
+        return self.features.deepest == len(self.weights)
 
     def phase(self) -> Phase | None:
         t = len(self.weights)
@@ -103,45 +100,15 @@ class DeepAFLHead(Head):
         later = (Phase.of(kind, t) for t in range(1, o.depth + 1) for kind in kinds)
         return Phase.of(WEIGHTS, 0), *later
 
-    def state(self, X: Rows, t: int) -> State:
-        """Φ_t of rows X (n, d); Φ_0 too, where an option needs it in later layers."""
-        state = {PHI: self.layers.first(X)}
-        if self.options.from_phi0 or self.options.reconstruction:
-            state[PHI0] = state[PHI].copy()
-        for layer in range(t):
-            self._step(state, layer)
-        return state
-
-    def _step(self, state: State, t: int) -> Array | None:
-        """Φ_t → Φ_{t+1}, in place where possible; P of `Layers.moved`, None of a cascade."""
-        if self.options.deepening != RESIDUAL:
-            state[PHI] = self.layers.cascade(state[PHI], t, self.weights[t])
-            return None
-        hidden = state.pop(HIDDEN, None)
-        hidden = self._hidden(state, t) if hidden is None else hidden
-        learned = self.options.learns_blocks
-        omega = self.blocks[t] if learned else self.layers.frozen(t)
-        state[PHI], P = self.layers.moved(state[PHI], hidden, t, omega)
-        return P
-
-    def _hidden(self, state: State, t: int) -> Array:
-        """F_t of Φ_t, or of Φ_0 in the variant (89)."""
-        return self.layers.hidden(state[PHI0 if self.options.from_phi0 else PHI], t)
-
-    @property
-    def _begin(self) -> int:
-        """t of the Φ_t that the round before has left."""
-        return self.deepest - (self.of_weights and self.deepest > 0)
-
     def _part(self, X: Rows, y: I64, known: State | None) -> tuple[Mapping[str, Array], State]:
         """Sums of Φ_t and Y, or of F_{t−1} and the residual; Φ_t (and F_t) of the rows is left."""
-        state = known or self.state(X, self._begin)
-        P = self._step(state, self._begin) if self._begin < self.deepest else None
+        _, state = self.features.rows(X, known)
+        P = state.pop(MOVED, None)
         return self._of_weights(state, P, y) if self.of_weights else self._of_block(state, y), state
 
     def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
         """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ); or ΦᵀP and PᵀY of P Uᵀ."""
-        layers, phi, classes = self.layers, state[PHI], self._bound()[1]
+        layers, phi, classes = self.features, state[PHI], self._bound()[1]
         if P is not None and self.options.incremental:
             return {MOVED: layers.between(phi, P), CROSS: layers.by_class(P, y, classes)}
         found = {GRAM: layers.gram(phi), CROSS: layers.by_class(phi, y, classes)}
@@ -152,33 +119,17 @@ class DeepAFLHead(Head):
     def _of_block(self, state: State, y: I64) -> dict[str, Array]:
         """Π = FᵀF and Υ = FᵀR; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state. Without the
         skip connection FΩ replaces Φ, so it has to fit Y itself."""
-        o, layers, phi = self.options, self.layers, state[PHI]
-        state[HIDDEN] = F = self._hidden(state, self.deepest)
+        o, layers, phi = self.options, self.features, state[PHI]
+        state[HIDDEN] = F = layers.hidden_of(state, layers.deepest)
         found = {GRAM: layers.gram(F)}
         if o.no_skip:
             found[CROSS] = layers.by_class(F, y, self._bound()[1])
         else:
             found[CROSS] = layers.between(F, layers.residual(phi, self.weights[-1], y))
         if o.reconstruction:
-            Q = self.learned[f"decoder-{self.deepest}"].astype(phi.dtype)
+            Q = self.learned[f"decoder-{layers.deepest}"].astype(phi.dtype)
             found[RECONSTRUCTION] = layers.between(F, state[PHI0] - product(phi, Q))
         return found
-
-    def _keys(self) -> tuple[str, str]:
-        return self._key(self._begin), self._key(self.deepest)
-
-    def _key(self, t: int) -> str:
-        """A key of everything that Φ_t depends on, except the rows."""
-        digest = Digest().json("deepafl", [self.options.as_dict(), t])
-        kind = BLOCK if self.options.learns_blocks else WEIGHTS
-        for name, array in self.learned.items():
-            what, _, rest = name.partition("-")
-            if what == kind and int(rest.partition("-")[0]) < t + (kind == BLOCK):
-                digest.array(name, array, "<f8")
-        return digest.hex()
-
-    def _columns(self, dim: int) -> int:
-        return dim + sum(self.options.widths)
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """In a block rows are multiplied by residuals, unless there is no skip connection."""
@@ -201,9 +152,9 @@ class DeepAFLHead(Head):
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """W_t, or Ω_t; ``validation`` chooses λ, if there are several, and the number of layers."""
-        o, seen = self.options, {TRAINED: self.layers.read(total)}
+        o, seen = self.options, {TRAINED: self.features.read(total)}
         if validation is not None:
-            seen[HELD_OUT] = self.layers.read(validation)
+            seen[HELD_OUT] = self.features.read(validation)
         with named(o.compute):
             if o.incremental:
                 check_same(self.learned, seen)
@@ -290,25 +241,12 @@ class DeepAFLHead(Head):
     def decision_function(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
         solved(None if self.phase() else self.weights)
-        last = len(self.weights) - 1
-        return self.layers.scores(self.state(X, last)[PHI], self.weights[last])
+        return self.features.scores(self.features.rows(X)[0], self.weights[-1])
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """Φ_t W_t for each t with a known W_t: the scores of networks with fewer layers."""
-        for t, phi in enumerate(self._after_layers(X)):
-            yield Phase.of(WEIGHTS, t), self.layers.scores(phi, self.weights[t])
-
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, Array]]:
-        for t, phi in enumerate(self._after_layers(X)):
-            yield Phase.of(WEIGHTS, t), self.layers.real(phi)
-
-    def _after_layers(self, X: Rows) -> Iterator[Array]:
-        """Φ_t (n, d_Φ) for each t with a known W_t; valid until the next."""
-        state = self.state(X, 0) if self.weights else {}
-        for t in range(len(self.weights)):
-            if t:
-                self._step(state, t - 1)
-            yield state[PHI]
+        for (phase, phi), W in zip(self.features.each(X), self.weights, strict=True):
+            yield phase, self.features.scores(phi, W)
 
     def state_dict(self) -> dict[str, Array]:
         return dict(self.learned)

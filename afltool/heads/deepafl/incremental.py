@@ -23,8 +23,8 @@ from ...values.arrays import F64, Array
 from ...values.names import CROSS, GRAM
 from ...values.statistics import Statistics
 from ..base import Shape, marks
+from .layers import MOVED
 
-MOVED = "moved"
 TRAINED, HELD_OUT = "kept", "held-out"
 CLIENTS, COUNTS, HIDDEN_GRAM = "{}-clients", "{}-class-counts", "{}-hidden-gram"
 

@@ -13,6 +13,7 @@ argument by 2^−(f+4), FΩ by 2^−(f+1), residuals by 2^−21. Nothing is clip
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,12 +33,15 @@ from ...math.gram import (
 )
 from ...math.sandwich import LowRank
 from ...math.softmax import exact_weights
-from ...values.arrays import F64, I64, Array
-from ...values.names import CROSS, GRAM
+from ...values.arrays import F64, I64, Array, Digest
+from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import Statistics
+from ..base import FeatureMap, State
 from ..projections import Projection, activate, in_fixed_point, projection, tabled
-from .options import ACTIVATED, BLOCK, DeepAFLOptions
+from .options import ACTIVATED, BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
+PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # of some rows, in the type of the layers
+MOVED = "moved"  # P of `Layers.moved`, and ΦᵀP
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 OF_OMEGA = 2**33  # and for each Ω that is frozen
 LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a sum
@@ -46,11 +50,79 @@ EXACT_ROWS = EXACT_FLOAT64 // (LARGEST_RESIDUAL << 15)
 RIGHT_BITS = 22  # of U, whose columns have length 1
 
 
-class Layers:
-    """Rows of float32 or float64, and sums of float64."""
+@dataclass(frozen=True)
+class Layers(FeatureMap):
+    """X ↦ Φ_t of t = ``deepest``, from what the round before leaves of Φ_t of t = ``begin``, with
+    the learned W_t and Ω_t. Rows are float32 or float64, sums float64."""
 
-    def __init__(self, options: DeepAFLOptions) -> None:
-        self.options = options
+    fewer = "use a smaller --width"
+
+    options: DeepAFLOptions
+    weights: tuple[F64, ...] = ()
+    blocks: tuple[LowRank, ...] = ()
+    deepest: int = 0
+    begin: int = 0
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self._key(self.begin), self._key(self.deepest)
+
+    def _key(self, t: int) -> str:
+        """A key of everything that Φ_t depends on, except the rows."""
+        digest = Digest().json("deepafl", [self.options.as_dict(), t])
+        of_blocks = (a for b in self.blocks[:t] for a in (b.Z, b.U) if a is not None)
+        for array in of_blocks if self.options.learns_blocks else self.weights[:t]:
+            digest.array("learned", array, "<f8")
+        return digest.hex()
+
+    def columns(self, dim: int) -> int:
+        return self.options.widths[0]
+
+    def numbers(self, dim: int) -> int:
+        return dim + sum(self.options.widths)
+
+    def bits(self, given: int | None) -> int | None:
+        return self.options.fixed_bits
+
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
+        """Φ_t of rows X (n, d); left: `PHI`, `PHI0` where an option needs it in later layers, and
+        of --incremental the last `MOVED`, (n, r)."""
+        state, begin = (known, self.begin) if known else (self._start(X), 0)
+        for t in range(begin, self.deepest):
+            self._step(state, t)
+        return self.stored(state[PHI]), state
+
+    def each(self, X: Rows) -> Iterator[tuple[Phase, Rows]]:
+        state = self._start(X)
+        for t in range(len(self.weights)):
+            if t:
+                self._step(state, t - 1)
+            yield Phase.of(WEIGHTS, t), self.stored(state[PHI])
+
+    def _start(self, X: Rows) -> State:
+        phi0 = self.first(X)
+        keeps = self.options.from_phi0 or self.options.reconstruction
+        return {PHI: phi0, PHI0: phi0.copy()} if keeps else {PHI: phi0}
+
+    def _step(self, state: State, t: int) -> None:
+        """Φ_t → Φ_{t+1}, in place where possible."""
+        o = self.options
+        if o.deepening != RESIDUAL:
+            state[PHI] = self.cascade(state[PHI], t, self.weights[t])
+            return
+        hidden = state.pop(HIDDEN) if HIDDEN in state else self.hidden_of(state, t)
+        state[PHI], P = self.moved(state[PHI], hidden, t, self.omega(t))
+        if o.incremental:
+            state[MOVED] = P
+
+    def hidden_of(self, state: State, t: int) -> Array:
+        """F_t of Φ_t, or of Φ_0 in the variant (89)."""
+        return self.hidden(state[PHI0 if self.options.from_phi0 else PHI], t)
+
+    def stored(self, phi: Array) -> Rows:
+        """Φ as rows in units of one."""
+        bits = self.options.fixed_bits
+        return phi if bits is None else FixedPoint(phi, bits)
 
     def drawn(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
@@ -58,10 +130,10 @@ class Layers:
         biased = o.bias in ("both", "first" if stream == 0 else "layers") and stream < OF_LABELS
         return projection(o.seed, stream, fan_in, fan_out, biased)
 
-    def frozen(self, t: int) -> LowRank | None:
-        """Ω_{t+1} of layers that learn none: random, or None, the identity."""
+    def omega(self, t: int) -> LowRank | None:
+        """Ω_{t+1}: learned, random, or None, the identity."""
         if not self.options.random_omega:
-            return None
+            return self.blocks[t] if self.options.learns_blocks else None
         phi, hidden = self.options.widths
         return LowRank(self.drawn(OF_OMEGA + t, hidden, phi).A.astype(np.float64))
 
@@ -100,13 +172,10 @@ class Layers:
         σ = str(o.activation) if o.deepening == ACTIVATED else "none"
         return self.drawn(t + 1, fitted.shape[1], o.widths[0])(fitted, σ)
 
-    def scores(self, phi: Array, W: F64) -> F64:
+    def scores(self, phi: Rows, W: F64) -> F64:
         """ΦW (n, C)."""
-        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
-
-    def real(self, phi: Array) -> Array:
-        """Features in units of one, float32 or float64."""
-        return phi
+        rows = rows_as(phi, self.options.compute)
+        return np.asarray(product(rows, W.astype(rows.dtype)), dtype=np.float64)
 
     def gram(self, rows: Array) -> Array:
         """rowsᵀ rows, one triangle."""
@@ -134,35 +203,34 @@ class Layers:
 class FixedLayers(Layers):
     """Rows of int16 and sums of int64, of blocks alone; residuals have `RESIDUAL_BITS`."""
 
-    def __init__(self, options: DeepAFLOptions) -> None:
-        super().__init__(options)
-        self.bits = int(options.fixed_bits or 0)
+    @property
+    def unit(self) -> int:
+        """Fraction bits of Φ and F."""
+        return int(self.options.fixed_bits or 0)
 
     def first(self, X: Rows) -> Array:
         rows, o = in_fixed_point(X), self.options
         drawn = self.drawn(0, rows.shape[1], o.widths[0])
-        return tabled(drawn, str(o.phi0_activation), rows.bits, self.bits)(rows.values)
+        return tabled(drawn, str(o.phi0_activation), rows.bits, self.unit)(rows.values)
 
     def hidden(self, source: Array, t: int) -> Array:
         drawn = self.drawn(t + 1, *self.options.widths)
-        return tabled(drawn, str(self.options.activation), self.bits, self.bits)(source)
+        return tabled(drawn, str(self.options.activation), self.unit, self.unit)(source)
 
     def moved(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
         assert omega is not None
         after = ExactOmega.of(omega).times(hidden) + phi
-        return _within(after, LARGEST, self.bits, f"Φ_{t + 1}").astype(np.int16), hidden
+        return _within(after, LARGEST, self.unit, f"Φ_{t + 1}").astype(np.int16), hidden
 
-    def scores(self, phi: Array, W: F64) -> F64:
-        whole, scale = exact_product(phi, W)
-        return whole * (scale * 2.0**-self.bits)
-
-    def real(self, phi: Array) -> Array:
-        return np.asarray(phi * 2.0**-self.bits)
+    def scores(self, phi: Rows, W: F64) -> F64:
+        rows = in_fixed_point(phi)
+        whole, scale = exact_product(rows.values, W)
+        return whole * (scale * 2.0**-rows.bits)
 
     def gram(self, rows: Array) -> Array:
-        return gram_and_cross(FixedPoint(rows, self.bits), np.zeros(len(rows), np.int64), 1)[0]
+        return gram_and_cross(FixedPoint(rows, self.unit), np.zeros(len(rows), np.int64), 1)[0]
 
     def by_class(self, rows: Array, y: I64, classes: int) -> Array:
         return real_cross(rows.astype(np.float64), y, classes).astype(np.int64)  # exact: < 2^53
@@ -177,12 +245,12 @@ class FixedLayers(Layers):
 
     def residual(self, phi: Array, W: F64, y: I64) -> Array:
         whole, scale = exact_product(phi, W)
-        units = -np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.bits)))
+        units = -np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.unit)))
         units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
         return _within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, "a residual Y − ΦW")
 
     def read(self, total: Statistics) -> Statistics:
-        one, block = 2.0**-self.bits, total.phase.kind == BLOCK
+        one, block = 2.0**-self.unit, total.phase.kind == BLOCK
         units = {GRAM: one * one, CROSS: one * 2.0**-RESIDUAL_BITS if block else one}
         return replace(total, arrays={name: a * units[name] for name, a in total.arrays.items()})
 

@@ -9,13 +9,14 @@ Phases: 'histogram' if the clients find the thresholds together, then 'codes'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ... import parallel
+from ... import memory, parallel
 from ...errors import InvalidDataError, UsageError
 from ...math import codes as cd
 from ...math.counts import add_labels, add_pairs, add_sums, density, pair_count
@@ -33,6 +34,25 @@ from .system import CountedSystem
 
 HISTOGRAM, CODES = Phase("histogram"), Phase("codes")
 ROWS_AT_ONCE = 2**16  # rows whose pairs are counted together: fewer passes, E bytes a row
+
+
+class Codes(base.FeatureMap):
+    """The one-hot codes Φ, or Φ⁺ = [x, Φ] of a hybrid, dense float64: for a few rows."""
+
+    fewer = "use fewer --experts or a smaller --group-size"
+
+    def __init__(self, options: SafleOptions, coder: cd.Coder | None) -> None:
+        self._options, self._coder = options, coder
+
+    def columns(self, dim: int) -> int:
+        return self._options.columns_for(dim)
+
+    def numbers(self, dim: int) -> int:
+        return dim  # sums and scores take the codes, of a byte or two
+
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
+        hot = cd.one_hot(solved(self._coder).codes(X), self._options.size)
+        return np.hstack([real(X), hot]) if self._options.with_linear else hot, {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +73,10 @@ class SafleHead(Head):
         to_find = self.options.federated and self.thresholds is None
         return HISTOGRAM if to_find else CODES
 
+    @cached_property
+    def features(self) -> base.FeatureMap:
+        return Codes(self.options, None if self.phase() == HISTOGRAM else self.coder())
+
     def schedule(self) -> tuple[Phase, ...]:
         return (HISTOGRAM, CODES) if self.options.federated else (CODES,)
 
@@ -66,7 +90,8 @@ class SafleHead(Head):
         (E, V−1, d) = Φᵀx. Codes 0 follow from the others. All integers, but of float hybrids."""
         if self.phase() == HISTOGRAM:
             return super()._sums(blocks, carried)
-        self.options.check_room(self._bound()[0], solving=False)
+        columns = self.features.columns(self._bound()[0])
+        memory.need(4 * columns**2, f"counting pairs of {columns} columns", Codes.fewer)
         specs, coder = self.array_specs(None), self.coder()
         pairs = np.zeros(specs["pairs"].shape, np.int64)
         waiting: list[Array] = []
@@ -130,12 +155,6 @@ class SafleHead(Head):
             out += table[row]
         return out if self.linear is None else out + real(X) @ self.linear
 
-    def round_features(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
-        """Φ (n, D) or Φ⁺ = [x, Φ] (n, d + D), dense float64: for a few rows."""
-        if self.phase() is None:
-            hot = cd.one_hot(self.coder().codes(X), self.options.size)
-            yield base.LAST, np.hstack([real(X), hot]) if self.options.with_linear else hot
-
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         head = super().restore(phase, arrays)
         end = 0 if head.thresholds is None else self.options.digits_for(len(head.thresholds))
@@ -178,7 +197,7 @@ class SafleHead(Head):
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """Thresholds from histograms, or tables from counts by a ridge regression."""
         o, (dim, classes) = self.options, self._bound()
-        o.check_room(dim)
+        self.check_room()
         if self.phase() == HISTOGRAM:
             bits = total.context.space.get("fraction_bits")
             facts = {"rows": total.rows, "thresholds": "quantiles of federated histograms"}

@@ -22,7 +22,6 @@ Bucketing = Literal["integer", "onehot", "overlap"]
 FEDERATED = "federated"  # thresholds are quantiles of all clients' features, from a first round
 READ = ("features:", "head:")  # in solved heads up to 0.3, whose thresholds a file had given
 LINEAR_RIDGE = 1.0  # of the raw features of a hybrid
-BYTES_A_PAIR, BYTES_A_COUNT = 12, 4  # of columns: of a solve (8 of the matrix), and of the counts
 
 
 def even_steps(thresholds: str) -> tuple[float, float] | None:
@@ -151,15 +150,3 @@ class SafleOptions(HeadOptions):
     def columns_for(self, dim: int) -> int:
         """Columns of the whole problem: D = E·V, or d + D with the raw features."""
         return self.experts_for(dim) * self.size + dim * self.with_linear
-
-    def check_room(self, dim: int, solving: bool = True) -> None:
-        """Refuse a solve (or a count) of more columns than the free memory holds."""
-        from ... import memory
-
-        side = self.columns_for(dim)
-        memory.need(
-            (BYTES_A_PAIR if solving else BYTES_A_COUNT) * side * side,
-            f"{'solving for' if solving else 'counting pairs of'} {side} columns (--experts × "
-            "table rows, and raw features)",
-            "use fewer --experts or a smaller --group-size",
-        )

@@ -18,7 +18,7 @@ from ...math.ridge_choice import FactoredSystem, choose, tried
 from ...values.arrays import F64
 from ...values.ridge_spec import Ridge
 from ...values.statistics import Statistics
-from ..least_squares import fraction_bits
+from ..problem import fraction_bits
 from .options import LINEAR_RIDGE
 
 START = 0.1  # of the mean diagonal N/V, where the search for a ridge starts

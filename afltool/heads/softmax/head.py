@@ -33,10 +33,10 @@ from ...values.names import PHASE, Phase
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
 from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, solved, state
-from ..least_squares import LinearInFeatures, Problem, fraction_bits, system_of, with_rows
+from ..least_squares import LinearInFeatures, with_rows
 from ..options import FIXED
+from ..problem import Problem, checked, fraction_bits, system_of
 from ..random_features import RandomFeatures
-from ..rounding import checked
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
@@ -69,7 +69,7 @@ class SoftmaxHead(LinearInFeatures):
     ``best_round``: its round, and whether held-out clients judge."""
 
     name = "softmax"
-    log_probabilities = True
+    score_kind = "log-probabilities"
     not_in_digest = ("covered",)
     options: SoftmaxOptions
 
@@ -100,10 +100,6 @@ class SoftmaxHead(LinearInFeatures):
     @property
     def at_once(self) -> int:  # type: ignore[override]  # gradients are of whole blocks
         return sys.maxsize if self.number else super().at_once
-
-    def _keys(self) -> tuple[str, str]:
-        key = self.features.key if self.number else ""
-        return key, key
 
     def accumulator(self) -> Accumulator:
         """First the products of the features; then gradient (D, C) and loss (1,)."""

@@ -18,7 +18,7 @@ from unicodedata import category
 from ...errors import UsageError
 from ...files.hdf5 import read_header
 from ...files.locks import alone
-from ...heads import OPTIONS, make_options
+from ...heads import HEADS, make_options, options_class
 from ...inputs import read_json
 from ...options.base import flag
 from ...options.common import FROZEN_FILE
@@ -259,7 +259,7 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
 def draws(setting: Mapping[str, Any]) -> bool:
     """Whether the head of a setting, with its options, draws random numbers; no head file does."""
     head = setting.get("head", "linear")
-    theirs = {f.name for f in fields(OPTIONS[head])} if head in OPTIONS else set()
+    theirs = {f.name for f in fields(options_class(head))} if head in HEADS else set()
     own = {k: v for k, v in setting.items() if k in theirs and k not in (*FIELDS, SEED)}
     try:
         return SEED in theirs and make_options(head, own).as_dict()[SEED] is not None
@@ -291,7 +291,7 @@ def _meaning(name: str, value: Any) -> Any:
     """A value for the digest of a cell; for a file of afltool its digest, not its path."""
     if isinstance(value, (tuple, list)):
         return [_meaning(name, one) for one in value]
-    if isinstance(value, Path) or (name == "head" and value not in OPTIONS):
+    if isinstance(value, Path) or (name == "head" and value not in HEADS):
         return _file_meaning(str(value), str(file_state(Path(value))))
     return value
 

@@ -15,7 +15,7 @@ from ...errors import AflError, UsageError
 from ...files.hdf5 import read_header
 from ...files.headers import misfit
 from ...files.schema import SUMMARY
-from ...heads import OPTIONS, make_options
+from ...heads import HEADS, make_options
 from ...inputs import read_json
 from ...options.base import flag, kinds_of
 from ...runs.config import FIELDS
@@ -156,7 +156,7 @@ def _of_run(cell: Cell) -> dict[str, Any]:
     every, name = of_stages(cell.config).items(), cell.config.own.head
     found = {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
     options = cell.config.all_head_options()
-    if cell.method is not None or name not in OPTIONS:
+    if cell.method is not None or name not in HEADS:
         return found
     with suppress(UsageError):  # a cell that cannot run has the options that it was given
         options = make_options(name, options).as_dict()

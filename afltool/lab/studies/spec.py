@@ -17,7 +17,7 @@ from ...errors import InvalidDataError, OutputExistsError, UsageError
 from ...files.headers import misfit
 from ...files.locks import alone
 from ...files.tables import write_json
-from ...heads import HEAD_NAMES, OPTIONS, Names
+from ...heads import HEAD_NAMES, HEADS, Names, options_class
 from ...inputs import known_key
 from ...options.base import absolute, fields_of, kinds_of
 from ...options.features import TableOptions as TableOfRows
@@ -134,11 +134,11 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
         return True
     if method is not None:
         return method not in methods() or name in own_names(method)
-    if head not in OPTIONS:
+    if head not in HEADS:
         return name in FIELDS or name in HEAD_NAMES
     if name == "head_seed":
         return draws(setting)
-    return name in FIELDS or name in {f.name for f in fields(OPTIONS[head])}
+    return name in FIELDS or name in {f.name for f in fields(options_class(head))}
 
 
 def asked_for(

@@ -1,4 +1,4 @@
-"""Whether the sums of random features tell a head's scores, or rounding alone would change them.
+"""A least-squares problem in a total, and whether rounding alone would change a head's scores.
 
 Random features of raw rows saturate, or are combinations of each other, to many digits. With each
 entry of G = ΦᵀΦ and H = ΦᵀY off by u √(G_ii G_jj), the scores of (G + λI) W = H move on average by
@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import scipy
 
-from ..errors import NumericalError, RidgeNeededError
+from ..errors import InvalidDataError, NumericalError, RidgeNeededError
 from ..math import ridge as rr
-from ..math.ridge_choice import Choice
-from ..values.arrays import F64
-from .least_squares import Problem
+from ..math.ridge import Moments
+from ..math.ridge_choice import Choice, SpectralSystem
+from ..values.arrays import F64, Array
+from ..values.names import CROSS, GRAM
+from ..values.statistics import Statistics
 
 FLOAT64 = ": make a head with --compute float64, and its sums"
 ROUNDINGS, LATER = 40.0, 10.0  # by which the averages of this solve and of earlier layers count
@@ -31,6 +33,99 @@ PROBES = 8
 Divide = Callable[[F64], F64]
 #: Number format of products → u, and the part of the largest score by which scores may be off.
 TRUSTED = {"float32": (2.0**-24, 1e-4), "float64": (2.0**-53, 1e-9)}
+
+
+class Problem:
+    """One least-squares problem in float64, centred when there is an intercept; ``standardise``: of
+    features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
+    ``drawn``: of random features, the number format of their products."""
+
+    def __init__(
+        self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
+        standardise: bool = False, drawn: str = "",
+    ):  # fmt: skip
+        d = len(G) - intercept
+        self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
+        self.counts, self.rows, self.drawn = class_counts, rows, drawn
+        self.means: tuple[F64, F64] | None = None
+        self.spread: F64 | None = None
+        self.target, self.outside = float(rows), 0.0  # ‖Y‖², and parameters that are not in G
+        self.G, self.H, sums = G, H, H.sum(axis=1)
+        if intercept:
+            self.G, self.H, *self.means = rr.centred(G, H, rows)  # type: ignore[assignment]
+            self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
+            self.outside = 1.0
+        if standardise:
+            means = 0.0 if intercept else sums / rows
+            self.spread = rr.spreads(np.diag(self.G) / rows, means)
+            self.G = self.G / self.spread[:, None]
+            self.G /= self.spread
+            self.H = self.H / self.spread[:, None]
+
+    @classmethod
+    def of(
+        cls, total: Statistics, intercept: bool = False, standardise: bool = False, drawn: str = ""
+    ) -> Problem:
+        """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
+        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardise, drawn)
+        if total.context.noise:  # added on purpose: these are no longer the sums of any rows
+            made.moments = None
+        return made
+
+    def check_moments(self, ridge: float) -> None:
+        """Refuse with `NumericalError` features too far from zero for this ridge.
+        `ridge.conditioning` judges smaller ones, and `checked` random features."""
+        least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
+        own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
+        if self.moments is not None and not self.drawn:
+            self.moments.check(own, constant=self.means is not None)
+
+    @cached_property
+    def system(self) -> SpectralSystem:
+        """The problem's eigendecomposition, computed at the first use; about 9 d³ operations."""
+        spectral = rr.Spectral.of(self.G, self.H)
+        return SpectralSystem(spectral, self.target, self.rows, self.outside)
+
+    @property
+    def sizes(self) -> F64:
+        """√Σx² of each feature (d,), as the system has them: what rounding of sums is a part of."""
+        assert self.moments is not None
+        return np.sqrt(self.moments.raw) / (1.0 if self.spread is None else self.spread)
+
+    def largest_score(self, W: F64) -> float:
+        """A bound from below: of any class the mean of its own rows, or the root mean square."""
+        own = (self.H * W).sum(axis=0) / np.maximum(self.counts, 1)
+        own = own if self.means is None else own + self.means[1]
+        mean_square = (W * (self.G @ W)).sum(axis=0).max() / self.rows
+        return float(max(own.max(), np.sqrt(max(mean_square, 0.0)), np.finfo(float).tiny))
+
+    def squared_error(self, W: F64) -> float:
+        """‖Y − XW‖² over the rows of the total."""
+        return max(rr.squared_error(W, self.G, self.H, self.target), 0.0)
+
+    def with_intercept(self, W: F64) -> F64:
+        """W for the original features; the last row is the intercept ȳ − x̄ᵀW, if there is one."""
+        W = W if self.spread is None else W / self.spread[:, None]
+        if self.means is None:
+            return W
+        mean_x, mean_y = self.means
+        return np.vstack([W, mean_y - mean_x @ W])
+
+
+def fraction_bits(statistics: Statistics) -> int | None:
+    """Fraction bits of integer statistics; None for real ones, which are in units of one."""
+    if not statistics.exact:
+        return None
+    bits: int | None = statistics.context.space.get("fraction_bits")
+    if bits is None:
+        raise InvalidDataError("integer statistics without their number of fraction bits")
+    return bits
+
+
+def system_of(total: Statistics) -> tuple[F64, F64]:
+    """G (d, d) and H (d, C) of a total in units of one, float64."""
+    bits, arrays = fraction_bits(total), total.arrays
+    return rr.gram_matrix(arrays[GRAM], bits), rr.cross_matrix(arrays[CROSS], bits)
 
 
 @contextmanager
