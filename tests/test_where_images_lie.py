@@ -33,6 +33,7 @@ from afltool.errors import (
 )
 from afltool.files.features import open_features
 from afltool.files.tables import values_by_row
+from afltool.runs.config import RunConfig
 
 SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
 
@@ -63,19 +64,19 @@ def write_shards(folder, rows, split="train", label="cls"):
     return folder
 
 
-def write_parquet(path, rows, names=CLASSES, **columns):
+def write_parquet(path, rows, names=CLASSES, y="label", **columns):
     """Row groups of two, with the metadata that Hugging Face's library writes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "image": pa.array(
             [{"bytes": data, "path": f"{i}.png"} for i, (data, _) in enumerate(rows)]
         ),
-        "label": [names.index(name) if names else name for _, name in rows],
+        y: [names.index(name) if names else name for _, name in rows],
         **columns,
     }
-    features = {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
+    features = {"image": {"_type": "Image"}, y: {"dtype": "string", "_type": "Value"}}
     if names:
-        features["label"] = {"names": list(names), "_type": "ClassLabel"}
+        features[y] = {"names": list(names), "_type": "ClassLabel"}
     table = pa.table(content).replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
@@ -143,6 +144,43 @@ def test_every_source_gives_the_rows_of_a_folder(images, tmp_path, kind, monkeyp
             assert (ours.row_ids[5], ours.describe(5)) == (row, where)
             first = bare.fingerprint
     assert bare.fingerprint != first
+
+
+@pytest.mark.parametrize("kind", ["packed", "hf:./saved", "images.csv"])
+def test_y_names_the_column_of_labels(images, tmp_path, kind, monkeypatch):
+    """Beside a column label, which is another; of what has no columns it is refused."""
+    monkeypatch.chdir(tmp_path)
+    rows, more = listed(images), {}
+    other = ["x", "y"] * (len(rows) // 2)
+    if kind == "images.csv":
+        of_files = [{**row, "grade": row["label"], "label": "x"} for row in rows_of(images)]
+        spec, more = f"table:{write(tmp_path / kind, of_files)}", {"data_root": images}
+    else:
+        path = write_parquet(tmp_path / "a" / "all.parquet", rows, y="grade", label=other)
+        spec = f"parquet:{path}" if kind == "packed" else kind
+    if kind.startswith("hf"):
+        datasets = pytest.importorskip("datasets")
+        datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path)).save_to_disk("saved")
+    found = open_dataset(spec, "train", y="grade", **more)
+    same(found, open_dataset(f"imagefolder:{images}", "train"))
+    if kind != "images.csv":
+        assert open_dataset(spec, "train", y="label").classes == ("x", "y")
+        with pytest.raises(
+            InvalidDataError, match="expected a column stage of labels \\(--y names"
+        ):
+            open_dataset(spec, "train", y="stage")
+    with pytest.raises(
+        UsageError, match="column of labels of table:FILE, parquet:PATTERN, hf:NAME"
+    ):
+        open_dataset(f"imagefolder:{images}", "train", y="grade")
+
+
+def test_y_of_a_run_is_that_of_its_images_or_of_its_table():
+    of_images = RunConfig(data="hf:x", backbone="resnet18", y="grade")
+    of_tables = RunConfig(train_features=Path("a.csv"), test_features=Path("b.csv"), y="grade")
+    assert (of_images.extract.y, of_images.table.y) == ("grade", None)
+    assert (of_tables.extract, of_tables.table.y) == (None, "grade")
+    assert of_images.given()["y"] == of_tables.given()["y"] == "grade"
 
 
 def test_patterns_of_tar_files(images, tmp_path):

@@ -30,7 +30,7 @@ class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
     ``path``: what stands behind the colon of ``spec``. ``data_root``: of downloads; for a table,
-    what its paths are relative to.
+    what its paths are relative to. ``y``: the column of labels.
     """
 
     spec: str
@@ -39,6 +39,7 @@ class DatasetRequest:
     classes: tuple[str, ...] | None = None
     data_root: Path | None = None
     unlabelled: bool = False
+    y: str = "label"
 
     @property
     def root(self) -> Path:
@@ -163,10 +164,11 @@ def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
     """The one column of images, beside which there is one of labels."""
-    if len(images) != 1 or not (request.unlabelled or "label" in columns):
+    if len(images) != 1 or not (request.unlabelled or request.y in columns):
         raise InvalidDataError(
-            f"{where}: expected a column label and one of images; found the columns "
-            f"{shorten(columns)}, of images {shorten(images) or 'none'}: rename or leave out others"
+            f"{where}: expected a column {request.y} of labels (--y names another) and one of "
+            f"images; found the columns {shorten(columns)}, of images {shorten(images) or 'none'}: "
+            "rename or leave out others"
         )
     return images[0]
 

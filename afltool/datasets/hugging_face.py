@@ -33,7 +33,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         import datasets
     except ImportError as error:
         raise UsageError(f"{request.spec} needs datasets: {install('hf-data')}") from error
-    every, split, label = _splits(request), request.split, "label"
+    every, split, label = _splits(request), request.split, request.y
     if split not in every:
         raise InvalidDataError(
             f"{request.spec}: expected the split {split}, found {', '.join(map(str, every))}"

@@ -61,7 +61,7 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     column = image_column(request, str(path), schema.names, [*found])
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     names = parsed_json(text, f"the schema of {path}", "JSON")
-    for key in ("info", "features", "label", "names"):
+    for key in ("info", "features", request.y, "names"):
         names = names.get(key) if isinstance(names, dict) else None
     return found[column], tuple(map(str, names)) if isinstance(names, list) else ()
 
@@ -74,7 +74,7 @@ def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterat
         cells = (
             None
             if request.unlabelled
-            else arrow_texts(path, "label", file.read(["label"])["label"])
+            else arrow_texts(path, request.y, file.read([request.y])[request.y])
         )
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
     labels = [""] * len(places) if cells is None else label_names(str(path), cells, names)
