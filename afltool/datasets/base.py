@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..files.tables import check_labels
+from ..files.tables import arrow_texts, check_labels
 from ..progress import log
 from ..values import names
 
@@ -173,8 +173,10 @@ def image_column(
     return images[0]
 
 
-def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
-    """The class of each row: its cell, or where there are ``names``, the one at that place."""
+def label_names(where: str, column: str, table: Any, names: Sequence[str]) -> list[str]:
+    """The class of each row of a table of pyarrow: the text in a column, or where there are
+    ``names``, the one at that place."""
+    cells = arrow_texts(where, column, table[column])
     known = {str(i): name for i, name in enumerate(names)}
     labels = [known.get(cell or "") if known else cell for cell in cells]
     if None in labels:
@@ -226,11 +228,9 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     >>> rank_within_class(np.array([7, 7, 3, 7])).tolist()
     [0, 1, 0, 2]
     """
-    order = np.argsort(labels, kind="stable")
-    _, counts = np.unique(labels, return_counts=True)
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
+    import pandas as pd
+
+    return pd.Series(labels).groupby(labels).cumcount().to_numpy()
 
 
 def digest(*parts: str | bytes) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, InvalidDataError, UsageError
-from ..files.tables import arrow_texts
 from ..options.common import BEHIND_COLON
 from ..plugins import install
 from .base import (
@@ -55,8 +54,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     if not request.unlabelled:
         names = tuple(getattr(data.features[label], "names", ()))
         table = data.with_format("arrow").select_columns([label])[:]
-        cells = arrow_texts(request.spec, label, table.column(label))
-        labels = label_names(f"{request.spec}, {split} split", cells, names)
+        labels = label_names(f"{request.spec}, {split} split", label, table, names)
     states = file_states(Path(one["filename"]) for one in data.cache_files)
     source = digest("hf", *states, column, label)
     return make_dataset(request, ids, labels, source, load, describe, names)

@@ -32,14 +32,14 @@ MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixel
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 
-def read_bytes(path: str) -> bytes:
-    """The file's bytes; without permission to read it is a corrupt image.
+def read_image(path: str) -> Image:
+    """`decode` of a file; without permission to read it is a corrupt image.
 
     Other failures (the file is gone, the disk does not answer) are an `InputError`: leaving such
     images out would lose data without notice.
     """
     try:
-        return inputs.read_bytes(path, MOST_BYTES)
+        data = inputs.read_bytes(path, MOST_BYTES)
     except InputError as error:
         raise CorruptImageError(path, str(error).removeprefix(f"{path}: ")) from error
     except PermissionError as error:
@@ -49,6 +49,7 @@ def read_bytes(path: str) -> bytes:
             f"cannot read {path}: {error.strerror or error}. It was there when the folder was "
             "listed; check the disk and the folder, then run the same command again."
         ) from error
+    return decode(data, path)
 
 
 def decode(data: bytes, where: str) -> Image:
@@ -129,9 +130,7 @@ def _from_16_bits(image: Image) -> Image:
             f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
             "save it with 8 or 16 bits"
         )
-    grey = np.empty(values.shape, dtype=np.uint8)
-    for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
-        row[:] = (numbers.astype(np.int64) + 128) // 257
+    grey = ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
     if getattr(image, "tag_v2", {}).get(262) == 0:  # a TIFF whose white is zero
-        np.subtract(255, grey, out=grey)  # Pillow inverts 8 bits of it, and 16 it does not
+        grey = 255 - grey  # Pillow inverts 8 bits of it, and 16 it does not
     return pil.fromarray(grey).convert("RGB")

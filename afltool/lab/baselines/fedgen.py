@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ...options.base import option
 from .base import Method, Rows
 from .clients import Purpose, stream
 from .network import DenseLayers, Model, Tensor, first_weights
@@ -22,13 +22,11 @@ Words = np.random.Philox
 class FedGenSettings(Settings):
     """Options of FedGen."""
 
-    _weight = "λ, the weight of the generated features in a client's loss"
-    weight: float = Field(default=1.0, ge=0, description=_weight)
-    noise: int = Field(512, ge=1, le=2**16, description="numbers of noise that the generator gets")
-    generator_hidden: int = Field(512, ge=1, le=2**16, description="hidden width of the generator")
-    _steps = "steps of Adam on the generator in a round (PFLlib: 1000)"
-    generator_steps: int = Field(default=50, ge=0, le=10**6, description=_steps)
-    generator_lr: float = Field(default=0.005, gt=0, description="Adam's step on the generator")
+    weight: float = option(1.0, "λ, the weight of generated features in a client's loss", ge=0)
+    noise: int = option(512, "numbers of noise that the generator gets", ge=1, le=2**16)
+    generator_hidden: int = option(512, "hidden width of the generator", ge=1, le=2**16)
+    generator_steps: int = option(50, "steps of Adam in a round (PFLlib: 1000)", ge=0, le=10**6)
+    generator_lr: float = option(0.005, "Adam's step on the generator", gt=0)
 
 
 class FedGen(Method):

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ...options.base import option
 from ...progress import log
 from ...values.arrays import F64, I64
 from .base import Method, Rows, average
@@ -39,9 +39,8 @@ class Centralised(Method):
 class LocalSettings(Settings):
     """Options of local training."""
 
-    _rounds = "rounds of training, in each of which a client goes on by itself"
-    rounds: int = Field(default=50, ge=1, le=MOST, description=_rounds)
-    every: int = Field(10, ge=1, le=MOST, description="rounds between measurements of the accuracy")
+    rounds: int = option(50, "rounds, in each of which a client goes on", ge=1, le=MOST)
+    every: int = option(10, "rounds between measurements of the accuracy", ge=1, le=MOST)
 
 
 class LocalOnly(Method):
@@ -73,8 +72,7 @@ class LocalOnly(Method):
 class FedProxSettings(Settings):
     """Options of FedProx."""
 
-    _mu = "μ of the pull μ/2 ‖W − W^t‖² to where the round began"
-    mu: float = Field(default=0.001, ge=0, description=_mu)
+    mu: float = option(0.001, "μ of the pull μ/2 ‖W − W^t‖² to where the round began", ge=0)
 
 
 class FedProx(Method):
@@ -103,7 +101,7 @@ class FedDynSettings(Settings):
 
     GONE: ClassVar = {"variant": "paper"}
 
-    alpha: float = Field(default=1.0, gt=0, description="α of the dynamic regularizer")
+    alpha: float = option(1.0, "α of the dynamic regularizer", gt=0)
 
 
 class FedDyn(Method):
@@ -142,8 +140,8 @@ class FedDyn(Method):
 class FedNTDSettings(Settings):
     """Options of FedNTD."""
 
-    beta: float = Field(default=1.0, ge=0, description="β, the weight of the distillation")
-    tau: float = Field(default=0.5, gt=0, description="temperature τ")
+    beta: float = option(1.0, "β, the weight of the distillation", ge=0)
+    tau: float = option(0.5, "temperature τ", gt=0)
 
 
 class FedNTD(Method):
@@ -179,8 +177,8 @@ def wrong_shares(S: Tensor, y: Tensor, tau: float) -> Tensor:
 class MoonSettings(Settings):
     """Options of MOON."""
 
-    mu: float = Field(default=1.0, ge=0, description="μ, the weight of the contrastive term")
-    tau: float = Field(0.5, gt=0, description="temperature τ (0.5 in MOON's code, 1 in PFLlib)")
+    mu: float = option(1.0, "μ, the weight of the contrastive term", ge=0)
+    tau: float = option(0.5, "temperature τ (0.5 in MOON's code, 1 in PFLlib)", gt=0)
 
 
 class Moon(Method):
@@ -234,8 +232,8 @@ class FedDiscoSettings(Settings):
 
     GONE: ClassVar = {"distance": "kl"}
 
-    a: float = Field(default=0.05, ge=0, description="a, the weight of the distance")
-    b: float = Field(default=0.01, ge=0, description="b, added to every weight")
+    a: float = option(0.05, "a, the weight of the distance", ge=0)
+    b: float = option(0.01, "b, added to every weight", ge=0)
 
 
 class FedDisco(Method):
