@@ -209,7 +209,8 @@ def kl_from_uniform(counts):
     return (p * np.log(p * len(p))).sum()
 
 
-def test_feddiscos_weights():
+def test_feddiscos_weights(caplog):
+    """Those of rows where none is left."""
     clients = federation((50, 50, 100), classes=4, labels=([0], [1], [0, 1, 2, 3]))
     counts = clients.counts
     assert counts[0, 0] == 50
@@ -221,6 +222,10 @@ def test_feddiscos_weights():
     assert heavy[2] > 0
     far = begun("feddisco", clients, a=0.5, b=1e9).method.weigh(range(3))
     np.testing.assert_allclose(far / far.sum(), 1 / 3, rtol=1e-8)
+    with caplog.at_level(logging.WARNING, "afltool"):
+        none = begun("feddisco", clients, a=50.0, b=0.0).method.weigh(range(2))
+    np.testing.assert_array_equal(none, clients.shares[:2])
+    assert "--a" in caplog.text
 
 
 def test_feddisco_is_fedavg_where_b_makes_up_for_equal_distances():
@@ -230,15 +235,6 @@ def test_feddisco_is_fedavg_where_b_makes_up_for_equal_distances():
     found = weights("feddisco", apart, rounds=3, a=0.3, b=float(0.3 * d[0]))
     plain = weights("fedavg", apart, rounds=3)
     torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-15)
-
-
-def test_feddisco_falls_back_to_rows_when_no_weight_is_left(caplog):
-    clients = federation((50, 70), classes=4, labels=([0], [1]))
-    method = begun("feddisco", clients, a=50.0, b=0.0).method
-    with caplog.at_level(logging.WARNING, "afltool"):
-        found = method.weigh(range(2))
-    np.testing.assert_array_equal(found, clients.shares)
-    assert "--a" in caplog.text
 
 
 def test_fedawas_gradient_is_that_of_its_loss_and_follows_its_clients():
@@ -375,9 +371,7 @@ def test_local_heads_are_what_each_client_would_train_alone():
     clients = federation()
     run = finished("local", clients, rounds=3, every=3)
     for k in (0, 4):
-        alone = type(clients)(
-            clients.X, clients.y, (clients.rows[k],), (clients.names[k],), clients.classes
-        )
+        alone = replace(clients, rows=(clients.rows[k],), names=(clients.names[k],))
         own = weights("fedavg", alone, rounds=3)
         assert same_bits(run.method.own[k], own)
     assert same_bits(run.weights, run.method.own[4]), "the one with the most rows"

@@ -511,21 +511,6 @@ def test_what_is_exported_comes_back_as_the_same_assignment(train, tmp_path):
     assert (tmp_path / "again.csv").read_bytes() == table.read_bytes()
 
 
-def test_a_table_that_does_not_fit_is_refused(train, tmp_path):
-    good = pd.DataFrame({"row": IDS, "client": 1})
-    for table, error, message in (
-        (good[1:], MismatchError, "missing: 1, such as 'row/0000'"),
-        (good.assign(client=[None, *[1] * 399]), InvalidDataError, "row 'row/0000' has no"),
-        (pd.concat([good, good[:1].assign(row="x")]), MismatchError, "not in the features: 1"),
-    ):
-        table.to_csv(tmp_path / "t.csv", index=False)
-        with pytest.raises(error, match=message):
-            afltool.partition(train, tmp_path / "c.h5", scheme="file", table=tmp_path / "t.csv")
-    with pytest.raises(NumericalError, match=r"0\.01.*"):
-        afltool.partition(train, tmp_path / "c.h5", alpha=0.01, clients=100, min_size=3)
-    assert not (tmp_path / "c.h5").exists()
-
-
 def test_held_out_clients_are_summed_apart_and_validate_the_ridge(train, tmp_path):
     clients = afltool.partition(train, tmp_path / "c.h5", scheme="iid", clients=20, held_out=0.1)
     assert len(afltool.info(clients)["held_out"]) == 2
