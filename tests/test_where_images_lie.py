@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from helpers_images import narrow, write_imagefolder, write_tar  # noqa: F401
+from helpers_images import narrow, values, write_imagefolder, write_tar  # noqa: F401
 from pyarrow import parquet
 
 import afltool
@@ -31,9 +31,6 @@ from afltool.errors import (
 from afltool.files.features import open_features
 from afltool.files.tables import values_by_row
 from afltool.runs.config import RunConfig
-
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
-
 
 CLASSES = ("circle", "line", "square")
 
@@ -180,14 +177,6 @@ def test_y_of_a_run_is_that_of_its_images_or_of_its_table():
     assert of_images.given()["y"] == of_tables.given()["y"] == "grade"
 
 
-def test_patterns_of_tar_files(images, tmp_path):
-    write_shards(tmp_path, listed(images))
-    whole = open_dataset(f"webdataset:{tmp_path}", "train")
-    braces = open_dataset(f"webdataset:{tmp_path}/train-{{000..002}}.tar", "train")
-    assert braces.row_ids.tolist() == whole.row_ids.tolist()
-    assert len(open_dataset(f"webdataset:{tmp_path}/*-00[01].tar", "train")) == 10
-
-
 def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
@@ -202,86 +191,83 @@ def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, mo
         assert (done.exit_code, absent in done.stderr) == (3, True), done.stderr
 
 
-def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(images, tmp_path, cli):
-    def extracted(spec, name, **options):
-        return afltool.extract(
-            backbone="narrow", data=spec, split="train", out=tmp_path / name, **SMALL, **options
-        )
-
-    def values(path, labelled=True):
-        with open_features(path, labelled) as found:
-            return found.stored(0, len(found)), found.given_labels, found.row_ids.tolist()
-
-    folder = extracted(f"imagefolder:{images}", "folder.h5")
-    expected, labels, _ = values(folder)
-    write_shards(tmp_path / "tar", listed(images))
-    write_parquet(tmp_path / "parquet" / "all.parquet", listed(images))
-    for kind, place in (("webdataset", "tar"), ("parquet", "parquet")):
-        found, theirs, ids = values(extracted(f"{kind}:{tmp_path / place}", f"{kind}.h5"))
-        assert np.array_equal(found, expected)
-        assert theirs.tolist() == labels.tolist()
-    tar, both = f"webdataset:{tmp_path / 'tar'}", tmp_path / "both.h5"
-    for unlabelled in (False, True):
-        parts = [extracted(tar, f"{i}.h5", shard=f"{i}/2", unlabelled=unlabelled, overwrite=True)
-                 for i in range(2)]  # fmt: skip
-        done = cli("merge", *parts, "-o", both, "--overwrite")
-        assert done.exit_code == 0, done.stderr
-        found, theirs, their_ids = values(both, labelled=not unlabelled)
-        assert np.array_equal(found, expected)
-        assert (theirs is None) == unlabelled
-        if unlabelled:
-            assert afltool.info(both)["classes"] == []
-    assert len(their_ids) == len(ids)
-    # The last one has no labels: what needs none takes it, and nothing else.
-    small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
-    assert cli("verify", small).exit_code == 0
-    assert values(small, labelled=False)[1] is None
+def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_path, cli):
+    """Shards of tar files without labels put together have the features of the folder."""
+    small = {"backbone": "narrow", "split": "train", "weights": "random", "image_size": 32,
+             "engine": "torch"}  # fmt: skip
+    folder = afltool.extract(data=f"imagefolder:{images}", out=tmp_path / "folder.h5", **small)
+    given = {**small, "data": f"webdataset:{write_shards(tmp_path / 'tar', listed(images))}"}
+    parts = [afltool.extract(out=tmp_path / f"{i}.h5", shard=f"{i}/2", unlabelled=True, **given)
+             for i in range(2)]  # fmt: skip
+    bare = afltool.merge(parts, tmp_path / "bare.h5")
+    with open_features(bare, labelled=False) as found:
+        assert found.given_labels is None
+        assert np.array_equal(found.stored(0, len(found)), values(folder))
+    assert afltool.info(bare)["classes"] == []
+    fewer = afltool.convert(bare, tmp_path / "c.h5", fraction_bits=3)
+    assert cli("verify", fewer).exit_code == 0
+    with open_features(fewer, labelled=False) as found:
+        assert found.given_labels is None
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     out = tmp_path / "out.h5"
     for line in (
-        ["partition", both, "--scheme", "iid", "--clients", 2, "-o", out],
-        ["local-stats", both, "--client", "a", "--head", "linear", "--sum", "-o", out],
-        ["evaluate", head, both],
+        ["partition", bare, "--scheme", "iid", "--clients", 2, "-o", out],
+        ["local-stats", bare, "--client", "a", "--head", "linear", "--sum", "-o", out],
+        ["evaluate", head, bare],
     ):
         done = cli(*line)
         assert done.exit_code == 2, line
-        assert "both.h5 has no labels (made with --unlabelled)" in done.stderr
+        assert "bare.h5 has no labels (made with --unlabelled)" in done.stderr
         assert not out.exists()
-    with pytest.raises(UsageError, match="--classes is not used with --unlabelled"):
-        afltool.extract(backbone="resnet18", data="digits", unlabelled=True, classes=("a", "b"))
+    for name, value in (("classes", ("a", "b")), ("y", "grade")):
+        with pytest.raises(UsageError, match=f"--{name} is not used with --unlabelled"):
+            afltool.extract(backbone="narrow", unlabelled=True, **{name: value})
 
 
 # ---------------------------------------------------------------- which files
 
 
-def test_files_are_chosen_by_the_words_of_their_names(images, tmp_path):
-    rows = listed(images)
-    folder = write_shards(tmp_path / "test" / "all", rows, "part")  # the folder above is no split
-    assert len(open_dataset(f"webdataset:{folder}", "train")) == 12
-    assert len(open_dataset(f"webdataset:{folder}/part-*.tar", "train")) == 12
-    assert len(open_dataset(f"webdataset:{folder}/part-000.tar", "train")) == 5
-    with pytest.raises(InvalidDataError, match=r"split test, found none among 3 \(part-000\.tar"):
-        open_dataset(f"webdataset:{folder}", "test")
-    write_shards(folder / "more" / "test", rows, "part")
-    assert len(open_dataset(f"webdataset:{folder}", "test")) == 12
-    with pytest.raises(InvalidDataError, match="found none among 6"):
-        open_dataset(f"webdataset:{folder}", "train")
-    write_shards(folder / "again" / "test", rows, "part")
-    with pytest.raises(InvalidDataError, match=r"6 files are of one name.*: part-000"):
-        open_dataset(f"webdataset:{folder}", "test")
+#: Tar files of two samples each, what is opened of them, and how many rows a split has or why not.
+FILES = [
+    ("part-0 part-1", "", "train", 4),
+    ("part-0 part-1", "/part-*.tar", "train", 4),
+    ("part-0 part-1", "/part-[0].tar", "train", 2),
+    ("part-000 part-001", "/part-{000..001}.tar", "train", 4),
+    ("part-0 part-1", "/part-1.tar", "train", 2),
+    ("part-0 part-1", "", "test", r"split test, found none among 2 \(part-0\.tar"),
+    ("part-0 more/test/part-1", "", "test", 2),
+    ("part-0 more/test/part-1", "", "train", "found none among 2"),
+    ("test/part-0 again/test/part-0", "", "test", "2 files are of one name.*: part-0"),
+    ("train/test-1", "", "train", r"named like both splits: test-1\.tar"),
+    ("training-0 validation-0", "", "train", r"like splits: training-0\.tar, validation-0\.tar"),
+    ("training-0 validation-0", "/training-*.tar", "train", 2),
+    (
+        "train-000 train-001",
+        "/train-{000..002}.tar",
+        "train",
+        r"nothing at .*train-002\.tar",
+    ),
+    ("train-000", "/train-{000,7}.tar", "train", r"there is nothing at .*train-7\.tar"),
+    ("train-000", "/x*.tar", "train", r"there is nothing at .*x\*\.tar"),
+]
 
 
-def test_a_shard_that_is_not_there_is_named(images, tmp_path, cli):
-    write_shards(tmp_path, listed(images))
-    for end, name in (("{000..004}.tar", "train-003.tar"), ("{000,7}.tar", "train-7.tar"),
-                      ("x*.tar", r"train-x\*.tar")):  # fmt: skip
-        with pytest.raises(InputError, match=f"there is nothing at .*{name}"):
-            open_dataset(f"webdataset:{tmp_path}/train-{end}", "train")
-    done = cli("extract", "--backbone", "resnet18", "--weights", "random", "--data",
-               f"webdataset:{tmp_path}/{{000..001}}.tar", "-o", tmp_path / "o.h5")  # fmt: skip
-    assert done.exit_code == 3
-    assert "000.tar" in done.stderr
+@pytest.mark.parametrize(("names", "part", "split", "found"), FILES)
+def test_files_are_of_a_split_by_the_words_of_their_names(
+    images, tmp_path, names, part, split, found
+):
+    at = tmp_path / "test" / "all"  # the folder above is no split
+    for name in names.split():
+        data, label = listed(images)[0]
+        other = [("b.png", data), ("b.cls", b"other")]
+        write_tar(at / f"{name}.tar", [("a.png", data), ("a.cls", label.encode()), *other])
+    if isinstance(found, int):
+        rows = open_dataset(f"webdataset:{at}{part}", split).row_ids.tolist()
+        assert (len(rows), rows) == (found, sorted(rows))
+        return
+    with pytest.raises(InputError, match=found):
+        open_dataset(f"webdataset:{at}{part}", split)
 
 
 def test_folders_are_read_at_any_depth(tmp_path):
@@ -327,19 +313,25 @@ def test_a_damaged_tar_file_is_named(images, tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_a_damaged_image_in_a_tar_file_is_named_with_its_member(images, tmp_path):
+@pytest.mark.parametrize("kind", ["webdataset", "parquet"])
+def test_a_damaged_image_in_a_packed_file_is_named_with_its_place(images, tmp_path, kind):
+    """A file that is gone is no such image: --skip-corrupt would lose it."""
     rows = listed(images)[:5]
     rows[2] = (rows[2][0][:60], "line")
-    path = write_shards(tmp_path, rows) / "train-000.tar"
-    found = open_dataset(f"webdataset:{path}", "train")
+    if kind == "parquet":
+        path, key, gone = write_parquet(tmp_path / "x.parquet", rows), "2", "no such file"
+    else:
+        path, key = write_shards(tmp_path, rows) / "train-000.tar", "a.b/00002"
+        gone = r"00004 of .*No such file"
+    found = open_dataset(f"{kind}:{path}", "train")
     with pytest.raises(CorruptImageError) as caught:
         found.load(2)
-    assert caught.value.where == f"a.b/00002 of {path}"
+    assert caught.value.where == f"{key} of {path}"
     assert found.load(3).size == (32, 32)
     path.unlink()
-    with pytest.raises(InputError, match=r"00003 of .*No such file") as caught:
-        found.load(3)
-    assert not isinstance(caught.value, CorruptImageError), "--skip-corrupt would lose it"
+    with pytest.raises(InputError, match=gone) as caught:
+        found.load(4)
+    assert not isinstance(caught.value, CorruptFileError | CorruptImageError)
 
 
 ODD = [
@@ -369,30 +361,18 @@ def test_odd_samples_are_named(images, tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_damaged_parquet_is_named_with_its_row(images, tmp_path):
+def test_parquet_whose_bytes_have_changed_is_named(images, tmp_path):
     rows = listed(images)
-    rows[3] = (rows[3][0][:60], "line")
     path = write_parquet(tmp_path / "x.parquet", rows)
-    found = open_dataset(f"parquet:{path}", "train")
-    with pytest.raises(CorruptImageError) as caught:
-        found.load(3)
-    assert caught.value.where == f"03 of {path}"
-
     content = bytearray(path.read_bytes())
-    at = content.index(rows[6][0][-40:])
-    content[at] ^= 1  # only the checksum of the page can tell
+    content[content.index(rows[6][0][-40:])] ^= 1  # only the checksum of the page can tell
     path.write_bytes(content)
     with pytest.raises(CorruptImageError, match="CRC") as caught:
         open_dataset(f"parquet:{path}", "train").load(6)
     assert caught.value.where == f"06 of {path}"
-
     path.write_bytes(content[:-100])
     with pytest.raises(CorruptFileError, match=r"x\.parquet cannot be read as parquet"):
         open_dataset(f"parquet:{path}", "train")
-    path.unlink()
-    with pytest.raises(InputError, match="no such file") as caught:
-        found.load(0)
-    assert not isinstance(caught.value, CorruptFileError | CorruptImageError)
 
 
 def test_what_parquet_lacks_is_said(images, tmp_path):
