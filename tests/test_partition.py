@@ -18,7 +18,7 @@ from afltool import partitions
 from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
 from afltool.files.partitions import load_partition
 from afltool.options.partition import SCHEMES, PartitionOptions
-from afltool.partitions import Assignment, assignment, mean_total_variation
+from afltool.partitions import Assignment, assignment, mean_total_variation, schemes
 from afltool.partitions.assignment import canonical_order
 
 SIMULATED: dict[str, dict[str, Any]] = {
@@ -283,7 +283,7 @@ def test_labels_that_cannot_be_used_are_refused() -> None:
 
 def test_a_lost_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = np.full(4, -1, np.int32), ("0", "1")
-    monkeypatch.setitem(assignment.SCHEME, "iid", lambda y, options: lost)
+    monkeypatch.setattr(schemes, "iid", lambda y, options: lost)
     with pytest.raises(NumericalError, match="found 4 rows without one"):
         of_balanced(4, 2, scheme="iid", clients=2)
 

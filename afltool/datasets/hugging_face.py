@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, InvalidDataError, UsageError
+from ..errors import InputError, InvalidDataError
 from ..options.common import BEHIND_COLON
-from ..plugins import install
+from ..plugins import need
 from .base import (
     DatasetRequest,
     ImageDataset,
@@ -28,10 +28,9 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     `save_to_disk` wrote. Images are the one column of type ``Image``;
     labels are texts, numbers, or ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(f"{request.spec} needs datasets: {install('hf-data')}") from error
+    need(request.spec, "hf-data", "datasets")
+    import datasets
+
     every, split, label = _splits(request), request.split, request.y
     if split not in every:
         raise InvalidDataError(

@@ -1,7 +1,7 @@
 """The schemes that deal rows to clients, and what they share: draws, places, options.
 
 A scheme is ``deal(labels, options)``: labels in canonical order → the client of each row, and the
-names of the clients. To add one: a function, its line in `assignment.SCHEME` and in
+names of the clients. To add one: a function, called as the scheme with underscores, and its line in
 `afltool.options.partition.SCHEMES`. Last come those of the published AFL and DeepAFL programs.
 """
 
@@ -187,7 +187,7 @@ def shards(labels: I64, options: SchemeOptions) -> Dealt:
     return place(rows, owner[np.arange(labels.size) * count // labels.size]), options.numbers
 
 
-def by_text(labels: I64, options: SchemeOptions) -> Dealt:
+def file(labels: I64, options: SchemeOptions) -> Dealt:
     """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows."""
     values = [name for name in options.attribute if name]
     if missing := labels.size - len(values):
@@ -206,6 +206,9 @@ def by_text(labels: I64, options: SchemeOptions) -> Dealt:
             f"such as {strangers[0]!r}. Without a number of clients names are used as they are"
         )
     return np.array([index[name] for name in values], np.int32), names
+
+
+by_attribute = file
 
 
 def in_order(values: Sequence[str]) -> tuple[str, ...]:

@@ -41,7 +41,6 @@ class FedGen(Method):
     the server. With λ = 0 it is FedAvg.
     """
 
-    name = "fedgen"
     settings_class = FedGenSettings
     preset: ClassVar = {"generator_steps": 1000}
 

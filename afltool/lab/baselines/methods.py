@@ -21,8 +21,6 @@ STEP = 0.001  # of Adam on the logits of FedAWA's weights
 class FedAvg(Method):
     """FedAvg: the average of what the clients train, weighted by their rows."""
 
-    name = "fedavg"
-
 
 class Centralised(Method):
     """Centralised gradient descent: the same trainer on all rows as one client, the reference line.
@@ -30,7 +28,6 @@ class Centralised(Method):
     An epoch is a round. The rows of all clients are pooled, which no federation could do.
     """
 
-    name = "centralised"
     pools = True
     sends = False
 
@@ -50,7 +47,6 @@ class LocalOnly(Method):
     The written head is that of the client with the most rows, so test rows do not choose it.
     """
 
-    name = "local"
     settings_class = LocalSettings
     sends = False
 
@@ -82,7 +78,6 @@ class FedProx(Method):
     or μ = 0, it is FedAvg.
     """
 
-    name = "fedprox"
     settings_class = FedProxSettings
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
@@ -114,7 +109,6 @@ class FedDyn(Method):
     the server h. Averages are unweighted by definition: its fixed point has mean_k ∇F_k = 0.
     """
 
-    name = "feddyn"
     settings_class = FedDynSettings
 
     def begin(self, weights: Tensor) -> None:
@@ -154,7 +148,6 @@ class FedNTD(Method):
     class. With β = 0, two classes or one local step it is FedAvg.
     """
 
-    name = "fedntd"
     settings_class = FedNTDSettings
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
@@ -193,7 +186,6 @@ class Moon(Method):
     client keeps its previous model; before its first round it keeps the common start.
     """
 
-    name = "moon"
     settings_class = MoonSettings
 
     def begin(self, weights: Tensor) -> None:
@@ -245,7 +237,6 @@ class FedDisco(Method):
     discrepancy-aware collaboration", ICML 2023.
     """
 
-    name = "feddisco"
     settings_class = FedDiscoSettings
 
     def weigh(self, who: Sequence[int]) -> F64:
@@ -291,7 +282,6 @@ class FedAWA(Method):
     round. The server needs the weights of every single client: a secure sum is not enough.
     """
 
-    name = "fedawa"
     settings_class = FedAWASettings
 
     def begin(self, weights: Tensor) -> None:

@@ -110,7 +110,8 @@ class ByCurvature(Method):
 
     def begin(self, weights: Tensor) -> None:
         if not self.network.linear:
-            raise UsageError(f"{self.name} is for a linear head: leave --hidden and --layers out")
+            name = type(self).__name__
+            raise UsageError(f"{name} is for a linear head: leave --hidden and --layers out")
 
     def system(self, who: Sequence[int], heads: F64) -> Quadratic:
         """The server's system of the participants at their ``heads`` (S, C, D)."""
@@ -156,7 +157,6 @@ class FedLPA(ByCurvature):
     24 has it with 50 local epochs.
     """
 
-    name = "fedlpa"
     settings_class = FedLPASettings
     preset: ClassVar = {"rounds": 1, "lr": 0.05, "momentum": 0.0, "epochs": 50}
 
@@ -189,7 +189,6 @@ class FedFisher(ByCurvature):
     appendix A.3 has it, with the settings of its own code.
     """
 
-    name = "fedfisher"
     settings_class = FedFisherSettings
     preset: ClassVar = {"rounds": 1, "lr": 0.01, "momentum": 0.9, "epochs": 30}
 
