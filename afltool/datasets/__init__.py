@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from .. import inputs
 from ..errors import InvalidDataError, UsageError
 from ..options.datasets import DATASETS, named
 from ..values.names import composed
-from .base import SPLITS, DatasetRequest, ImageDataset, digest
+from .base import SPLITS, DatasetRequest, ImageDataset
 
 
 def open_dataset(
@@ -47,9 +46,6 @@ def open_dataset(
     known = None if classes is None else _checked_classes(classes)
     request = DatasetRequest(spec, path, split, known, data_root, unlabelled, y or "label")
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
-    if request.unlabelled and dataset.labels is not None:
-        sha = digest("unlabelled", dataset.fingerprint)
-        dataset = replace(dataset, classes=(), labels=None, fingerprint=sha)
     return dataset if limit is None else dataset.limited(limit)
 
 

@@ -118,7 +118,7 @@ def make_dataset(
     names.check_text("data set", name)
     if not len(row_ids):
         raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
-    if labels is None:
+    if labels is None or request.unlabelled:
         return ImageDataset((), row_ids, None, digest("unlabelled", split, source), load, describe)
     classes = classes or class_names(request, labels)
     for label in classes:

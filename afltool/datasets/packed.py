@@ -107,7 +107,7 @@ def from_files(
             raise InputError(f"cannot read {describe(i)}: {error.strerror or error}.") from error
 
     source = digest(*file_states(files), "path", request.y)
-    labels = None if request.unlabelled else [row[3] for row in rows]
+    labels = [row[3] for row in rows]
     return make_dataset(request, ids, labels, source, load, describe, classes)
 
 
