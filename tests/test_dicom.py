@@ -36,19 +36,12 @@ def dicom(pixels, syntax=ExplicitVRLittleEndian, **tags) -> bytes:
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = CTImageStorage
     meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["fixed"])
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian if syntax == RLELossless else syntax
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
     file = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
-    file.SOPClassUID, file.SOPInstanceUID = CTImageStorage, meta.MediaStorageSOPInstanceUID
-    color = pixels.ndim == 3
-    file.Rows, file.Columns = pixels.shape[:2]
-    file.SamplesPerPixel = 3 if color else 1
-    file.PhotometricInterpretation = "RGB" if color else "MONOCHROME2"
-    if color:
-        file.PlanarConfiguration = 0
-    file.BitsAllocated = file.BitsStored = 8 * pixels.dtype.itemsize
-    file.HighBit, file.PixelRepresentation = file.BitsStored - 1, int(pixels.dtype.kind == "i")
-    file.PixelData = pixels.tobytes()
-    file["PixelData"].VR = "OB" if pixels.dtype.itemsize == 1 else "OW"
+    file.SOPClassUID = CTImageStorage
+    kind, bits = "RGB" if pixels.ndim == 3 else "MONOCHROME2", 8 * pixels.dtype.itemsize
+    file.set_pixel_data(pixels, kind, bits, generate_instance_uid=False)
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian if syntax == RLELossless else syntax
     for name, value in tags.items():
         setattr(file, name, value)
     if syntax == RLELossless:

@@ -132,7 +132,7 @@ def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
     shuffle, *draws = stream(options.seed, PARTITION).spawn(4)
 
     def draw() -> tuple[I64, I64]:
-        counts = _dirichlet_counts(sizes, options, *draws)
+        counts = _dirichlet_counts(sizes, options, draws)
         return counts, counts.sum(axis=0)
 
     counts = until_min_size(draw, options)
@@ -142,17 +142,14 @@ def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
 
 
 def _dirichlet_counts(
-    sizes: I64,
-    options: SchemeOptions,
-    gammas: np.random.Generator,
-    boosts: np.random.Generator,
-    offsets: np.random.Generator,
+    sizes: I64, options: SchemeOptions, draws: Sequence[np.random.Generator]
 ) -> I64:
     """Rows (classes, K) of one draw, every row of every class dealt out.
 
     At small α gamma variables underflow to zero for all clients, their logarithms do not:
     log G(α) = log G(α+1) − E/α with E ~ Exp(1) (Marsaglia & Tsang, ACM TOMS 2000, section 6).
     """
+    gammas, boosts, offsets = draws
     counts = np.zeros((sizes.size, options.clients), np.int64)
     block = max(1, 2**17 // options.clients)  # stays in the processor's cache
     for start in range(0, sizes.size, block):

@@ -112,10 +112,9 @@ class FedGen(Method):
         kind: Any = self.omega.numpy().dtype
         ends, draws = np.cumsum(self.pooled), []
         for words in streams:
-            u = (words.random_raw(rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-            y = np.searchsorted(ends, np.floor(u * ends[-1]), side="right")
-            shape = rows, self.settings.noise
-            noise = np.random.Generator(words).standard_normal(shape, dtype=kind)
+            rng = np.random.Generator(words)
+            y = np.searchsorted(ends, np.floor(rng.random(rows) * ends[-1]), side="right")
+            noise = rng.standard_normal((rows, self.settings.noise), dtype=kind)
             draws.append((y, np.hstack([noise, np.eye(len(ends), dtype=kind)[y]])))
         ys, inputs = zip(*draws, strict=True)
         return torch.from_numpy(np.stack(ys)), torch.from_numpy(np.stack(inputs))
