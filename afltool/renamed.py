@@ -69,7 +69,7 @@ RENAMED: dict[str, str] = {
     "--fan-in": "gone: one task adds up the sums of all parts",
     "--json": "gone: afltool info FILE --json says what is in a file",
     "--formulas": "gone: CSV has texts as they are; a spreadsheet imports columns as text",
-    "--label-column": "gone: call the column of labels label",
+    "--label-column": "renamed: --y",
     "--path-column": "gone: call the column of paths path",
     "--plain": "gone: extract --engine torch is the nearest",
     "--single-round": "gone: head random-features solves in one round",

@@ -144,8 +144,9 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return head + array.astype(np.uint8).tobytes()
 
 
-def write_fashion_mnist(raw: Path, n_train: int, n_test: int, seed: int = 0) -> None:
-    """The four idx files in ``raw``, packed."""
+def write_fashion_mnist(root: Path, n_train: int, n_test: int, seed: int = 0) -> Path:
+    """``root/FashionMNIST/raw`` with the four idx files, packed. Returns the folder."""
+    raw = root / "FashionMNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     for part, n, shift in (("train", n_train, 0), ("t10k", n_test, 1)):
         labels = np.arange(n) % 10
@@ -153,6 +154,7 @@ def write_fashion_mnist(raw: Path, n_train: int, n_test: int, seed: int = 0) -> 
         for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
             packed = gzip.compress(idx_bytes(array), mtime=0)
             (raw / f"{part}-{name}-ubyte.gz").write_bytes(packed)
+    return raw
 
 
 # --- folders --------------------------------------------------------------------------------------

@@ -72,9 +72,6 @@ def test_rounds_are_told_as_table_json_and_picture(road, tmp_path, cli):
     assert set(table.upload_bytes) == {4 * 9 * 4}
     assert summary(out)["upload_bytes"] == 5 * 144
     assert set(summary(out)["accuracies"]) == {"last_round", "best_on_test_rows"}
-    done = cli("run", "--train-features", road.train, "--test-features", road.test, "--clients", 3,
-               "-o", tmp_path / "afl")  # fmt: skip
-    assert done.exit_code == 0, done.stderr
     assert cli("plot", "rounds", out, "-o", tmp_path / "p.png").exit_code == 0
     assert (tmp_path / "p.png").stat().st_size > 10_000
 
@@ -105,16 +102,13 @@ def test_rows_in_another_order_give_the_same_digest(road, tmp_path, cli):
     ids = np.char.mod("row-%04d", np.arange(600))
     order = np.random.default_rng(0).permutation(600)
     found = []
-    for number, at in enumerate((np.arange(600), order)):
-        place = tmp_path / f"{number}.npz"
-        np.savez(place, x=x["x"][at], y=x["y"][at], row_ids=ids[at])
-        train = afltool.import_embeddings(place, tmp_path / f"{number}.h5")
-        clients = afltool.partition(train, tmp_path / f"c{number}.h5", scheme="iid", clients=5)
-        out = tmp_path / f"run{number}"
-        settings = {"rounds": 3}
-        afltool.baseline("fedavg", train, out, partition=clients, test=road.test, settings=settings)
-        found.append(digest(out))
-    assert afltool.info(tmp_path / "c0.h5")["digest"] == afltool.info(tmp_path / "c1.h5")["digest"]
+    for name, at in (("a", np.arange(600)), ("b", order)):
+        np.savez(tmp_path / f"{name}.npz", x=x["x"][at], y=x["y"][at], row_ids=ids[at])
+        train = afltool.import_embeddings(tmp_path / f"{name}.npz", tmp_path / f"{name}.h5")
+        clients = afltool.partition(train, tmp_path / f"c-{name}.h5", scheme="iid", clients=5)
+        given = {"partition": clients, "test": road.test, "settings": {"rounds": 3}}
+        out = afltool.baseline("fedavg", train, tmp_path / name, **given)
+        found.append((afltool.info(clients)["digest"], digest(out)))
     assert found[0] == found[1]
 
 
@@ -138,18 +132,23 @@ def test_a_file_of_somebody_else_is_not_replaced(road, held_out, tmp_path, cli):
         (out / name).unlink()
 
 
-def test_running_again_is_up_to_date_and_another_run_is_refused(road, tmp_path, cli):
+def test_again_it_is_up_to_date_or_finished_and_another_run_is_refused(road, tmp_path, cli):
+    """The summary is written last: without it a head is no finished baseline."""
     out = tmp_path / "run"
     assert cli(*arguments(road, "fedavg", out)).exit_code == 0
-    before = (out / "head.h5").stat().st_mtime_ns
-    again = cli(*arguments(road, "fedavg", out, "--threads", "2"))
-    assert again.exit_code == 0
-    assert (out / "head.h5").stat().st_mtime_ns == before
+    before, made = summary(out), (out / "head.h5").stat().st_mtime_ns
+    names = ["summary.json", "rounds.csv", "head.h5"]
+    for lost in range(4):  # what a kill leaves between two files
+        for name in names[:lost]:
+            (out / name).unlink()
+        assert cli(*arguments(road, "fedavg", out, "--threads", "2")).exit_code == 0
+        assert summary(out)["digests"] == before["digests"]
+        assert sorted(p.name for p in out.iterdir()) == sorted(names)
+        assert lost or (out / "head.h5").stat().st_mtime_ns == made
     other = cli(*arguments(road, "fedavg", out, "--lr", "0.1"))
-    assert other.exit_code == 2
-    assert "--overwrite" in other.stderr
+    assert (other.exit_code, "--overwrite" in other.stderr) == (2, True)
     assert cli(*arguments(road, "fedavg", out, "--lr", "0.1", "--overwrite")).exit_code == 0
-    assert (out / "head.h5").stat().st_mtime_ns != before
+    assert summary(out)["digests"] != before["digests"]
 
 
 @pytest.mark.parametrize("stop", ["stopped_at", "killed_at"])
@@ -167,23 +166,6 @@ def test_a_stopped_run_begins_again_and_comes_to_the_same_bits(
     assert digest(out) == digest(whole)
     held = [afltool.info(one / "head-held-out.h5")["digest"] for one in (out, whole)]
     assert held[0] == held[1]
-
-
-def test_what_a_kill_leaves_between_two_files_is_finished(road, tmp_path, cli):
-    """The summary is written last: without it a head is no finished baseline."""
-    out = tmp_path / "run"
-    assert cli(*arguments(road, "fedavg", out)).exit_code == 0
-    before = summary(out)
-    for names in (
-        ["summary.json"],
-        ["summary.json", "rounds.csv"],
-        ["summary.json", "rounds.csv", "head.h5"],
-    ):
-        for name in names:
-            (out / name).unlink()
-        assert cli(*arguments(road, "fedavg", out)).exit_code == 0
-        assert summary(out)["digests"] == before["digests"]
-        assert sorted(p.name for p in out.iterdir()) == ["head.h5", "rounds.csv", "summary.json"]
 
 
 # ------------------------------------------------------------ presets
@@ -204,13 +186,9 @@ def test_presets_are_the_papers_and_what_is_given_wins():
 
 
 @pytest.mark.parametrize(("more", "code", "said"), [
-    (["--lr", "0"], 2, "above 0"),
     (["--lr", "fast"], 2, "--lr"),
-    (["--lr", "auto"], 2, "--lr"),
-    (["--lr-rounds", "3"], 2, "gone: choose rates by an axis"),
     (["--momentum", "1"], 2, "--momentum"),
     (["--layers", "1", "--hidden", "5"], 2, "--hidden"),
-    (["--epochs", "0"], 2, "--epochs"),
     (["--lr", "1e38"], 5, "try --lr"),
 ])  # fmt: skip
 def test_bad_settings_are_refused_and_a_rate_that_diverges(more, code, said, road, tmp_path, cli):
@@ -259,6 +237,3 @@ def test_nobody_begins_with_a_network(road, tmp_path, cli):
                "-o", tmp_path / "s")  # fmt: skip
     assert done.exit_code in (2, 3)
     assert not list(tmp_path.glob("s/*.h5"))
-
-
-# ------------------------------------------------------------ several runs in one picture

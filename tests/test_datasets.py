@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers_images import (
-    CIFAR10_CLASSES,
     md5_of,
     write_cifar10,
     write_cifar100,
@@ -101,35 +100,58 @@ def test_digits_are_split_by_a_fixed_rule():
         open_dataset("digits", "test", classes=["0", "1", "2"])
 
 
-# --- Fashion-MNIST --------------------------------------------------------------------------------
+# --- published files ------------------------------------------------------------------------------
+
+WRITERS = {
+    "cifar10": lambda root: write_cifar10(root, 53, 20, seed=1),
+    "cifar100": lambda root: write_cifar100(root, 200, 100),
+    "fashion-mnist": lambda root: write_fashion_mnist(root, 30, 20),
+}
 
 
 @pytest.fixture
-def fashion(tmp_path):
-    """Small Fashion-MNIST files."""
-    write_fashion_mnist(tmp_path / "FashionMNIST" / "raw", 30, 20)
-    return tmp_path
+def published(monkeypatch):
+    """``published(folder)``: from now on the published checksums are those of these files."""
+    from torchvision.datasets import CIFAR10, CIFAR100
+
+    def publish(folder):
+        sums = md5_of(folder)
+        for cls in (CIFAR10, CIFAR100):
+            for name in ("train_list", "test_list"):
+                listed = [[file, sums.get(file, md5)] for file, md5 in getattr(cls, name)]
+                monkeypatch.setattr(cls, name, listed)
+            meta = {**cls.meta, "md5": sums.get(cls.meta["filename"], cls.meta["md5"])}
+            monkeypatch.setattr(cls, "meta", meta)
+        for file in folder.glob("*.gz"):  # of which the unpacked files have checksums
+            plain = hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest()
+            monkeypatch.setitem(torchvision_datasets.FASHION_MNIST_MD5, file.stem, plain)
+
+    return publish
 
 
-def test_fashion_mnist_equals_torchvisions_reading(fashion, monkeypatch):
-    from torchvision.datasets import FashionMNIST
+@pytest.mark.parametrize(
+    ("name", "split"), [("cifar10", "train"), ("cifar100", "test"), ("fashion-mnist", "test")]
+)
+def test_published_files_are_read_as_torchvision_reads_them(tmp_path, name, split, published):
+    """Fashion-MNIST packed or not, as one."""
+    from torchvision import datasets
 
-    raw = fashion / "FashionMNIST" / "raw"
-    for file in raw.glob("*.gz"):  # the published ones are of the unpacked files
-        sums = hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest()
-        monkeypatch.setitem(torchvision_datasets.FASHION_MNIST_MD5, file.stem, sums)
-    packed = open_dataset("fashion-mnist", "test", data_root=fashion)
-    assert packed.describe(3) == "row 3 of fashion-mnist, test split"
-    for file in raw.glob("*.gz"):
+    published(WRITERS[name](tmp_path))
+    packed = open_dataset(name, split, data_root=tmp_path)
+    for file in tmp_path.rglob("*.gz"):
         file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
         file.unlink()
-    plain = open_dataset("fashion-mnist", "test", data_root=fashion)
-    assert plain.fingerprint == packed.fingerprint
-    theirs = FashionMNIST(str(fashion), train=False)
-    assert plain.classes == tuple(theirs.classes)
-    np.testing.assert_array_equal(plain.labels, theirs.targets.numpy())
+    found = open_dataset(name, split, data_root=tmp_path)
+    assert found.fingerprint == packed.fingerprint
+    theirs_of = datasets.FashionMNIST if name == "fashion-mnist" else vars(datasets)[name.upper()]
+    theirs = theirs_of(str(tmp_path), train=split == "train")
+    assert found.classes == tuple(theirs.classes)
+    assert found.row_ids[0].startswith(f"{split}/0".encode())
+    assert (found.row_ids.dtype.kind, found.labels.dtype) == ("S", np.int64)
+    assert found.describe(7) == f"row 7 of {name}, {split} split"
+    assert found.labels.tolist() == np.asarray(theirs.targets).tolist()
     for i in range(len(theirs)):
-        np.testing.assert_array_equal(pixels(plain, i), np.asarray(theirs[i][0].convert("RGB")))
+        np.testing.assert_array_equal(pixels(found, i), np.asarray(theirs[i][0].convert("RGB")))
 
 
 @pytest.mark.parametrize(
@@ -153,56 +175,15 @@ def test_missing_files_are_named_with_what_to_fetch_and_where(
     assert caught.value.exit_code == 3
 
 
-def test_files_with_another_checksum_are_refused_before_they_are_unpickled(fashion):
+def test_files_with_another_checksum_are_refused_before_they_are_unpickled(tmp_path):
+    WRITERS["fashion-mnist"](tmp_path)
     with pytest.raises(CorruptFileError, match=r"train-.*expected the published MD5 f4a8712d"):
-        open_dataset("fashion-mnist", "train", data_root=fashion)
-    write_cifar10(fashion, 50, 20)
+        open_dataset("fashion-mnist", "train", data_root=tmp_path)
+    WRITERS["cifar10"](tmp_path)
     for i in range(1, 6):
-        (fashion / "cifar-10-batches-py" / f"data_batch_{i}").write_bytes(b"%d: no pickle" % i)
+        (tmp_path / "cifar-10-batches-py" / f"data_batch_{i}").write_bytes(b"%d: no pickle" % i)
     with pytest.raises(CorruptFileError, match="data_batch_1: expected the published MD5 c99cafc1"):
-        open_dataset("cifar10", "train", data_root=fashion)
-
-
-# --- CIFAR ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def published(monkeypatch):
-    """``published(folder)``: from now on torchvision's checksums are those of these files."""
-    from torchvision.datasets import CIFAR10, CIFAR100
-
-    def publish(folder):
-        sums = md5_of(folder)
-        for cls in (CIFAR10, CIFAR100):
-            for name in ("train_list", "test_list"):
-                listed = [[file, sums.get(file, md5)] for file, md5 in getattr(cls, name)]
-                monkeypatch.setattr(cls, name, listed)
-            meta = {**cls.meta, "md5": sums.get(cls.meta["filename"], cls.meta["md5"])}
-            monkeypatch.setattr(cls, "meta", meta)
-
-    return publish
-
-
-@pytest.mark.parametrize(("name", "split"), [("cifar10", "train"), ("cifar100", "test")])
-def test_cifar_equals_torchvisions_reading(tmp_path, name, split, published):
-    from torchvision import datasets
-
-    published(
-        write_cifar100(tmp_path, 200, 100)
-        if name == "cifar100"
-        else write_cifar10(tmp_path, 53, 20, seed=1)
-    )
-    theirs = getattr(datasets, name.upper())(str(tmp_path), train=split == "train")
-    dataset = open_dataset(name, split, data_root=tmp_path)
-    first = CIFAR10_CLASSES if name == "cifar10" else ("fine_00", "fine_01")
-    assert dataset.classes == tuple(theirs.classes)
-    assert dataset.classes[: len(first)] == first
-    assert dataset.row_ids[0].startswith(f"{split}/0".encode())
-    assert (dataset.row_ids.dtype.kind, dataset.labels.dtype) == ("S", np.int64)
-    assert dataset.describe(7) == f"row 7 of {name}, {split} split"
-    assert dataset.labels.tolist() == theirs.targets
-    for i in range(len(theirs)):
-        np.testing.assert_array_equal(pixels(dataset, i), np.asarray(theirs[i][0]))
+        open_dataset("cifar10", "train", data_root=tmp_path)
 
 
 # --- ImageFolder ----------------------------------------------------------------------------------
@@ -241,13 +222,11 @@ def test_imagefolder_lists_by_the_bytes_of_the_path(tmp_path, caplog):
 def test_the_fingerprint_of_a_folder_knows_names_sizes_and_times(tmp_path):
     root = write_imagefolder(tmp_path / "a", per_class=2)
     spec = f"imagefolder:{root}"
-    prints = [open_dataset(spec, "train").fingerprint]
-    file = root / "train" / "line" / "0001.png"
-    os.utime(file, ns=(1, 1))
-    prints.append(open_dataset(spec, "train").fingerprint)
-    file.write_bytes(file.read_bytes() + b"x")
-    os.utime(file, ns=(1, 1))
-    prints.append(open_dataset(spec, "train").fingerprint)
+    file, prints = root / "train" / "line" / "0001.png", [open_dataset(spec, "train").fingerprint]
+    for more in (b"", b"x"):
+        file.write_bytes(file.read_bytes() + more)
+        os.utime(file, ns=(1, 1))
+        prints.append(open_dataset(spec, "train").fingerprint)
     file.rename(file.with_name("0002.png"))
     prints.append(open_dataset(spec, "train").fingerprint)
     assert len(set(prints)) == 4
@@ -456,6 +435,9 @@ def bomb(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 9999))
 
 
+WIDE = Image.fromarray(np.random.default_rng(0).integers(0, 2**16, (32, 32), dtype=np.uint16))
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -464,6 +446,7 @@ def bomb(side: int) -> bytes:
         (encoded(Image.fromarray(GREY).resize((256, 256)), "JPEG")[:1500], "truncated"),
         (encoded(Image.fromarray(GREY).resize((256, 256)))[:200], "."),
         (encoded(Image.fromarray(GREY))[:20], "."),
+        *((encoded(WIDE, fmt)[:cut], ".") for fmt in ("PNG", "TIFF") for cut in (10, 40, -40)),
         (bomb(12_000), "pixels"),  # of which Pillow only warns
         (bomb(60_000), "pixels"),
     ],

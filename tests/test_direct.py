@@ -109,8 +109,10 @@ def test_what_is_wrong_with_a_table_is_said(patients, cli):
         (["evaluate", head, rows, "--y", "diagnosis"], 2, "--y is for a table or an archive"),
         (["evaluate", head, patients / "test.csv", "--y", "outcome"], 3, "outcome"),
         (["evaluate", head, patients / "none.csv"], 3, "there is no file"),
+        (["run", "--data", "digits", "--backbone", "resnet18", "--x", "a", "-o", "r"], 2,
+         "--x is for tables and archives"),
         (["run", "--data", "digits", "--backbone", "resnet18", "--y", "a", "-o", "r"], 2,
-         "--y is for tables and archives"),
+         "digits: --y names the column of labels of table:FILE"),
         (["run", *given(patients), "-o", patients / "other"], 3, "use --dtype float32"),
         (["run", *given(patients), "--fraction-bits", 6, "-o", patients / "six"], 0, ""),
     ):  # fmt: skip

@@ -339,7 +339,6 @@ WRONG = {
             ("from pydantic import", "import torch\nfrom pydantic import"),
             ("kept.mean(dim=0)", "torch.rand(kept.shape[1:])"),
         ],
-        "its name in files": [('name = "trimmed-mean"', 'name = "fedavg"')],
     }),
     "dataset": ("A data set", ":PIXELS", {
         "the same rows have the same fingerprint": [

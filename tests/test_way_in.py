@@ -88,17 +88,6 @@ def test_files_of_no_split_are_counted_and_named(tmp_path, told):
         assert len(open_dataset(f"webdataset:{tmp_path}", split)) == 2
     said = "left out 2 files that are no .tar files of a split: train-1.tar.gz, val-0.tar"
     assert told.text.count(said) == 2
-    write_tar(tmp_path / "train" / "test-1.tar", samples("a", "b"))
-    with pytest.raises(InvalidDataError, match=r"named like both splits: test-1\.tar"):
-        open_dataset(f"webdataset:{tmp_path}", "train")
-
-
-def test_packed_files_that_are_named_like_other_splits_are_no_training_files(tmp_path):
-    for name in ("training-0.tar", "validation-0.tar"):
-        write_tar(tmp_path / name, samples("a", "b"))
-    with pytest.raises(InvalidDataError, match=r"like splits: training-0\.tar, validation-0\.tar"):
-        open_dataset(f"webdataset:{tmp_path}", "train")
-    assert len(open_dataset(f"webdataset:{tmp_path}/training-*.tar", "train")) == 2
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.tgz").write_bytes(b"")
     with pytest.raises(InvalidDataError, match=r"found none among 1 \(a\.tgz\)"):

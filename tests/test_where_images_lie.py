@@ -4,7 +4,6 @@ without, and what is wrong with them."""
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import random
@@ -16,14 +15,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from helpers_images import write_imagefolder, write_tar
-from PIL import Image
+from helpers_images import narrow, values, write_imagefolder, write_tar  # noqa: F401
 from pyarrow import parquet
 
 import afltool
 from afltool.datasets import open_dataset
 from afltool.datasets.base import CorruptImageError
-from afltool.datasets.pixels import decode
 from afltool.errors import (
     CorruptFileError,
     InputError,
@@ -33,9 +30,7 @@ from afltool.errors import (
 )
 from afltool.files.features import open_features
 from afltool.files.tables import values_by_row
-
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
-
+from afltool.runs.config import RunConfig
 
 CLASSES = ("circle", "line", "square")
 
@@ -63,19 +58,19 @@ def write_shards(folder, rows, split="train", label="cls"):
     return folder
 
 
-def write_parquet(path, rows, names=CLASSES, **columns):
+def write_parquet(path, rows, names=CLASSES, y="label", **columns):
     """Row groups of two, with the metadata that Hugging Face's library writes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "image": pa.array(
             [{"bytes": data, "path": f"{i}.png"} for i, (data, _) in enumerate(rows)]
         ),
-        "label": [names.index(name) if names else name for _, name in rows],
+        y: [names.index(name) if names else name for _, name in rows],
         **columns,
     }
-    features = {"image": {"_type": "Image"}, "label": {"dtype": "string", "_type": "Value"}}
+    features = {"image": {"_type": "Image"}, y: {"dtype": "string", "_type": "Value"}}
     if names:
-        features["label"] = {"names": list(names), "_type": "ClassLabel"}
+        features[y] = {"names": list(names), "_type": "ClassLabel"}
     table = pa.table(content).replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
@@ -145,12 +140,41 @@ def test_every_source_gives_the_rows_of_a_folder(images, tmp_path, kind, monkeyp
     assert bare.fingerprint != first
 
 
-def test_patterns_of_tar_files(images, tmp_path):
-    write_shards(tmp_path, listed(images))
-    whole = open_dataset(f"webdataset:{tmp_path}", "train")
-    braces = open_dataset(f"webdataset:{tmp_path}/train-{{000..002}}.tar", "train")
-    assert braces.row_ids.tolist() == whole.row_ids.tolist()
-    assert len(open_dataset(f"webdataset:{tmp_path}/*-00[01].tar", "train")) == 10
+@pytest.mark.parametrize("kind", ["packed", "hf:./saved", "images.csv"])
+def test_y_names_the_column_of_labels(images, tmp_path, kind, monkeypatch):
+    """Beside a column label, which is another; of what has no columns it is refused."""
+    monkeypatch.chdir(tmp_path)
+    rows, more = listed(images), {}
+    other = ["x", "y"] * (len(rows) // 2)
+    if kind == "images.csv":
+        of_files = [{**row, "grade": row["label"], "label": "x"} for row in rows_of(images)]
+        spec, more = f"table:{write(tmp_path / kind, of_files)}", {"data_root": images}
+    else:
+        path = write_parquet(tmp_path / "a" / "all.parquet", rows, y="grade", label=other)
+        spec = f"parquet:{path}" if kind == "packed" else kind
+    if kind.startswith("hf"):
+        datasets = pytest.importorskip("datasets")
+        datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path)).save_to_disk("saved")
+    found = open_dataset(spec, "train", y="grade", **more)
+    same(found, open_dataset(f"imagefolder:{images}", "train"))
+    if kind != "images.csv":
+        assert open_dataset(spec, "train", y="label").classes == ("x", "y")
+        with pytest.raises(
+            InvalidDataError, match="expected a column stage of labels \\(--y names"
+        ):
+            open_dataset(spec, "train", y="stage")
+    with pytest.raises(
+        UsageError, match="column of labels of table:FILE, parquet:PATTERN, hf:NAME"
+    ):
+        open_dataset(f"imagefolder:{images}", "train", y="grade")
+
+
+def test_y_of_a_run_is_that_of_its_images_or_of_its_table():
+    of_images = RunConfig(data="hf:x", backbone="resnet18", y="grade")
+    of_tables = RunConfig(train_features=Path("a.csv"), test_features=Path("b.csv"), y="grade")
+    assert (of_images.extract.y, of_images.table.y) == ("grade", None)
+    assert (of_tables.extract, of_tables.table.y) == (None, "grade")
+    assert of_images.given()["y"] == of_tables.given()["y"] == "grade"
 
 
 def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, monkeypatch):
@@ -167,98 +191,83 @@ def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, mo
         assert (done.exit_code, absent in done.stderr) == (3, True), done.stderr
 
 
-def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(images, tmp_path, cli):
-    def extracted(spec, name, **options):
-        return afltool.extract(
-            backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL, **options
-        )
-
-    def values(path, labelled=True):
-        with open_features(path, labelled) as found:
-            return found.stored(0, len(found)), found.given_labels, found.row_ids.tolist()
-
-    folder = extracted(f"imagefolder:{images}", "folder.h5")
-    expected, labels, _ = values(folder)
-    write_shards(tmp_path / "tar", listed(images))
-    write_parquet(tmp_path / "parquet" / "all.parquet", listed(images))
-    for kind, place in (("webdataset", "tar"), ("parquet", "parquet")):
-        found, theirs, ids = values(extracted(f"{kind}:{tmp_path / place}", f"{kind}.h5"))
-        assert np.array_equal(found, expected)
-        assert theirs.tolist() == labels.tolist()
-    tar, both = f"webdataset:{tmp_path / 'tar'}", tmp_path / "both.h5"
-    for unlabelled in (False, True):
-        parts = [extracted(tar, f"{i}.h5", shard=f"{i}/2", unlabelled=unlabelled, overwrite=True)
-                 for i in range(2)]  # fmt: skip
-        done = cli("merge", *parts, "-o", both, "--overwrite")
-        assert done.exit_code == 0, done.stderr
-        found, theirs, their_ids = values(both, labelled=not unlabelled)
-        assert np.array_equal(found, expected)
-        assert (theirs is None) == unlabelled
-        if unlabelled:
-            assert afltool.info(both)["classes"] == []
-    assert len(their_ids) == len(ids)
-    # The last one has no labels: what needs none takes it, and nothing else.
-    small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
-    assert cli("verify", small).exit_code == 0
-    assert values(small, labelled=False)[1] is None
+def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_path, cli):
+    """Shards of tar files without labels put together have the features of the folder."""
+    small = {"backbone": "narrow", "split": "train", "weights": "random", "image_size": 32,
+             "engine": "torch"}  # fmt: skip
+    folder = afltool.extract(data=f"imagefolder:{images}", out=tmp_path / "folder.h5", **small)
+    given = {**small, "data": f"webdataset:{write_shards(tmp_path / 'tar', listed(images))}"}
+    parts = [afltool.extract(out=tmp_path / f"{i}.h5", shard=f"{i}/2", unlabelled=True, **given)
+             for i in range(2)]  # fmt: skip
+    bare = afltool.merge(parts, tmp_path / "bare.h5")
+    with open_features(bare, labelled=False) as found:
+        assert found.given_labels is None
+        assert np.array_equal(found.stored(0, len(found)), values(folder))
+    assert afltool.info(bare)["classes"] == []
+    fewer = afltool.convert(bare, tmp_path / "c.h5", fraction_bits=3)
+    assert cli("verify", fewer).exit_code == 0
+    with open_features(fewer, labelled=False) as found:
+        assert found.given_labels is None
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     out = tmp_path / "out.h5"
     for line in (
-        ["partition", both, "--scheme", "iid", "--clients", 2, "-o", out],
-        ["local-stats", both, "--client", "a", "--head", "linear", "--sum", "-o", out],
-        ["evaluate", head, both],
+        ["partition", bare, "--scheme", "iid", "--clients", 2, "-o", out],
+        ["local-stats", bare, "--client", "a", "--head", "linear", "--sum", "-o", out],
+        ["evaluate", head, bare],
     ):
         done = cli(*line)
         assert done.exit_code == 2, line
-        assert "both.h5 has no labels (made with --unlabelled)" in done.stderr
+        assert "bare.h5 has no labels (made with --unlabelled)" in done.stderr
         assert not out.exists()
-    with pytest.raises(UsageError, match="--classes is not used with --unlabelled"):
-        afltool.extract(backbone="resnet18", data="digits", unlabelled=True, classes=("a", "b"))
+    for name, value in (("classes", ("a", "b")), ("y", "grade")):
+        with pytest.raises(UsageError, match=f"--{name} is not used with --unlabelled"):
+            afltool.extract(backbone="narrow", unlabelled=True, **{name: value})
 
 
 # ---------------------------------------------------------------- which files
 
 
-def test_16_bits_that_are_cut_off_are_refused():
-    """Before the header ends, in the header, in the pixels."""
-    grey = np.random.default_rng(0).integers(0, 2**16, (32, 32), dtype=np.uint16)
-    for kind in ("PNG", "TIFF"):
-        place = io.BytesIO()
-        Image.fromarray(grey).save(place, kind)
-        decode(place.getvalue(), "whole")
-        for cut in (10, 40, -40):
-            with pytest.raises(CorruptImageError, match="cannot use the image cut"):
-                decode(place.getvalue()[:cut], "cut")
+#: Tar files of two samples each, what is opened of them, and how many rows a split has or why not.
+FILES = [
+    ("part-0 part-1", "", "train", 4),
+    ("part-0 part-1", "/part-*.tar", "train", 4),
+    ("part-0 part-1", "/part-[0].tar", "train", 2),
+    ("part-000 part-001", "/part-{000..001}.tar", "train", 4),
+    ("part-0 part-1", "/part-1.tar", "train", 2),
+    ("part-0 part-1", "", "test", r"split test, found none among 2 \(part-0\.tar"),
+    ("part-0 more/test/part-1", "", "test", 2),
+    ("part-0 more/test/part-1", "", "train", "found none among 2"),
+    ("test/part-0 again/test/part-0", "", "test", "2 files are of one name.*: part-0"),
+    ("train/test-1", "", "train", r"named like both splits: test-1\.tar"),
+    ("training-0 validation-0", "", "train", r"like splits: training-0\.tar, validation-0\.tar"),
+    ("training-0 validation-0", "/training-*.tar", "train", 2),
+    (
+        "train-000 train-001",
+        "/train-{000..002}.tar",
+        "train",
+        r"nothing at .*train-002\.tar",
+    ),
+    ("train-000", "/train-{000,7}.tar", "train", r"there is nothing at .*train-7\.tar"),
+    ("train-000", "/x*.tar", "train", r"there is nothing at .*x\*\.tar"),
+]
 
 
-def test_files_are_chosen_by_the_words_of_their_names(images, tmp_path):
-    rows = listed(images)
-    folder = write_shards(tmp_path / "test" / "all", rows, "part")  # the folder above is no split
-    assert len(open_dataset(f"webdataset:{folder}", "train")) == 12
-    assert len(open_dataset(f"webdataset:{folder}/part-*.tar", "train")) == 12
-    assert len(open_dataset(f"webdataset:{folder}/part-000.tar", "train")) == 5
-    with pytest.raises(InvalidDataError, match=r"split test, found none among 3 \(part-000\.tar"):
-        open_dataset(f"webdataset:{folder}", "test")
-    write_shards(folder / "more" / "test", rows, "part")
-    assert len(open_dataset(f"webdataset:{folder}", "test")) == 12
-    with pytest.raises(InvalidDataError, match="found none among 6"):
-        open_dataset(f"webdataset:{folder}", "train")
-    write_shards(folder / "again" / "test", rows, "part")
-    with pytest.raises(InvalidDataError, match=r"6 files are of one name.*: part-000"):
-        open_dataset(f"webdataset:{folder}", "test")
-
-
-def test_a_shard_that_is_not_there_is_named(images, tmp_path, cli):
-    write_shards(tmp_path, listed(images))
-    for end, name in (("{000..004}.tar", "train-003.tar"), ("{000,7}.tar", "train-7.tar"),
-                      ("x*.tar", r"train-x\*.tar")):  # fmt: skip
-        with pytest.raises(InputError, match=f"there is nothing at .*{name}"):
-            open_dataset(f"webdataset:{tmp_path}/train-{end}", "train")
-    done = cli("extract", "--backbone", "resnet18", "--weights", "random", "--data",
-               f"webdataset:{tmp_path}/{{000..001}}.tar", "-o", tmp_path / "o.h5")  # fmt: skip
-    assert done.exit_code == 3
-    assert "000.tar" in done.stderr
+@pytest.mark.parametrize(("names", "part", "split", "found"), FILES)
+def test_files_are_of_a_split_by_the_words_of_their_names(
+    images, tmp_path, names, part, split, found
+):
+    at = tmp_path / "test" / "all"  # the folder above is no split
+    for name in names.split():
+        data, label = listed(images)[0]
+        other = [("b.png", data), ("b.cls", b"other")]
+        write_tar(at / f"{name}.tar", [("a.png", data), ("a.cls", label.encode()), *other])
+    if isinstance(found, int):
+        rows = open_dataset(f"webdataset:{at}{part}", split).row_ids.tolist()
+        assert (len(rows), rows) == (found, sorted(rows))
+        return
+    with pytest.raises(InputError, match=found):
+        open_dataset(f"webdataset:{at}{part}", split)
 
 
 def test_folders_are_read_at_any_depth(tmp_path):
@@ -304,19 +313,25 @@ def test_a_damaged_tar_file_is_named(images, tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_a_damaged_image_in_a_tar_file_is_named_with_its_member(images, tmp_path):
+@pytest.mark.parametrize("kind", ["webdataset", "parquet"])
+def test_a_damaged_image_in_a_packed_file_is_named_with_its_place(images, tmp_path, kind):
+    """A file that is gone is no such image: --skip-corrupt would lose it."""
     rows = listed(images)[:5]
     rows[2] = (rows[2][0][:60], "line")
-    path = write_shards(tmp_path, rows) / "train-000.tar"
-    found = open_dataset(f"webdataset:{path}", "train")
+    if kind == "parquet":
+        path, key, gone = write_parquet(tmp_path / "x.parquet", rows), "2", "no such file"
+    else:
+        path, key = write_shards(tmp_path, rows) / "train-000.tar", "a.b/00002"
+        gone = r"00004 of .*No such file"
+    found = open_dataset(f"{kind}:{path}", "train")
     with pytest.raises(CorruptImageError) as caught:
         found.load(2)
-    assert caught.value.where == f"a.b/00002 of {path}"
+    assert caught.value.where == f"{key} of {path}"
     assert found.load(3).size == (32, 32)
     path.unlink()
-    with pytest.raises(InputError, match=r"00003 of .*No such file") as caught:
-        found.load(3)
-    assert not isinstance(caught.value, CorruptImageError), "--skip-corrupt would lose it"
+    with pytest.raises(InputError, match=gone) as caught:
+        found.load(4)
+    assert not isinstance(caught.value, CorruptFileError | CorruptImageError)
 
 
 ODD = [
@@ -346,30 +361,18 @@ def test_odd_samples_are_named(images, tmp_path):
         assert str(path) in str(caught.value)
 
 
-def test_damaged_parquet_is_named_with_its_row(images, tmp_path):
+def test_parquet_whose_bytes_have_changed_is_named(images, tmp_path):
     rows = listed(images)
-    rows[3] = (rows[3][0][:60], "line")
     path = write_parquet(tmp_path / "x.parquet", rows)
-    found = open_dataset(f"parquet:{path}", "train")
-    with pytest.raises(CorruptImageError) as caught:
-        found.load(3)
-    assert caught.value.where == f"03 of {path}"
-
     content = bytearray(path.read_bytes())
-    at = content.index(rows[6][0][-40:])
-    content[at] ^= 1  # only the checksum of the page can tell
+    content[content.index(rows[6][0][-40:])] ^= 1  # only the checksum of the page can tell
     path.write_bytes(content)
     with pytest.raises(CorruptImageError, match="CRC") as caught:
         open_dataset(f"parquet:{path}", "train").load(6)
     assert caught.value.where == f"06 of {path}"
-
     path.write_bytes(content[:-100])
     with pytest.raises(CorruptFileError, match=r"x\.parquet cannot be read as parquet"):
         open_dataset(f"parquet:{path}", "train")
-    path.unlink()
-    with pytest.raises(InputError, match="no such file") as caught:
-        found.load(0)
-    assert not isinstance(caught.value, CorruptFileError | CorruptImageError)
 
 
 def test_what_parquet_lacks_is_said(images, tmp_path):
@@ -481,6 +484,7 @@ def test_row_ids_are_in_a_column_row_or_path(tmp_path, suffix):
         ([*rows, rows[0]], InvalidDataError, "more than once"),
         ([{**rows[0], "site": ""}, *rows[1:]], InvalidDataError, r"row 'b/3\.jpg' has no 'site'"),
         ([{"file": one["path"], "site": "x"} for one in rows], InvalidDataError, "rename the one"),
+        ([{"row": one["path"], "site": "x"} for one in rows], MismatchError, "the features: 1"),
     ):
         write(table, wrong)
         with pytest.raises(error, match=said):

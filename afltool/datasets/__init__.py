@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from .. import inputs
 from ..errors import InvalidDataError, UsageError
-from ..options.datasets import named
+from ..options.datasets import DATASETS, named
 from ..values.names import composed
-from .base import SPLITS, DatasetRequest, ImageDataset, digest
+from .base import SPLITS, DatasetRequest, ImageDataset
 
 
 def open_dataset(
@@ -27,12 +26,13 @@ def open_dataset(
     limit: int | None = None,
     data_root: Path | None = None,
     unlabelled: bool = False,
+    y: str | None = None,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     ``classes``: names in the order that labels count; they hold every class of the data, and may
     hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
-    classes. ``data_root``, ``unlabelled``: see `DatasetRequest`.
+    classes. ``data_root``, ``unlabelled``, ``y``: see `DatasetRequest`.
 
     Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
     where to put them; `InvalidDataError`: rows or classes that cannot be used.
@@ -40,12 +40,12 @@ def open_dataset(
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
     kind, path = named(spec)
+    if y is not None and not kind.columns:
+        names = ", ".join(one.shown for one in DATASETS.values() if one.columns)
+        raise UsageError(f"{spec}: --y names the column of labels of {names}; leave it out")
     known = None if classes is None else _checked_classes(classes)
-    request = DatasetRequest(spec, path, split, known, data_root, unlabelled)
+    request = DatasetRequest(spec, path, split, known, data_root, unlabelled, y or "label")
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
-    if request.unlabelled and dataset.labels is not None:
-        sha = digest("unlabelled", dataset.fingerprint)
-        dataset = replace(dataset, classes=(), labels=None, fingerprint=sha)
     return dataset if limit is None else dataset.limited(limit)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError
-from ..files.tables import check_labels
+from ..files.tables import arrow_texts, check_labels
 from ..progress import log
 from ..values import names
 
@@ -30,7 +30,7 @@ class DatasetRequest:
     """Which rows of which data set are asked for; see `open_dataset`.
 
     ``path``: what stands behind the colon of ``spec``. ``data_root``: of downloads; for a table,
-    what its paths are relative to.
+    what its paths are relative to. ``y``: the column of labels.
     """
 
     spec: str
@@ -39,6 +39,7 @@ class DatasetRequest:
     classes: tuple[str, ...] | None = None
     data_root: Path | None = None
     unlabelled: bool = False
+    y: str = "label"
 
     @property
     def root(self) -> Path:
@@ -117,7 +118,7 @@ def make_dataset(
     names.check_text("data set", name)
     if not len(row_ids):
         raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
-    if labels is None:
+    if labels is None or request.unlabelled:
         return ImageDataset((), row_ids, None, digest("unlabelled", split, source), load, describe)
     classes = classes or class_names(request, labels)
     for label in classes:
@@ -163,16 +164,19 @@ def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
     """The one column of images, beside which there is one of labels."""
-    if len(images) != 1 or not (request.unlabelled or "label" in columns):
+    if len(images) != 1 or not (request.unlabelled or request.y in columns):
         raise InvalidDataError(
-            f"{where}: expected a column label and one of images; found the columns "
-            f"{shorten(columns)}, of images {shorten(images) or 'none'}: rename or leave out others"
+            f"{where}: expected a column {request.y} of labels (--y names another) and one of "
+            f"images; found the columns {shorten(columns)}, of images {shorten(images) or 'none'}: "
+            "rename or leave out others"
         )
     return images[0]
 
 
-def label_names(where: str, cells: Sequence[str | None], names: Sequence[str]) -> list[str]:
-    """The class of each row: its cell, or where there are ``names``, the one at that place."""
+def label_names(where: str, column: str, table: Any, names: Sequence[str]) -> list[str]:
+    """The class of each row of a table of pyarrow: the text in a column, or where there are
+    ``names``, the one at that place."""
+    cells = arrow_texts(where, column, table[column])
     known = {str(i): name for i, name in enumerate(names)}
     labels = [known.get(cell or "") if known else cell for cell in cells]
     if None in labels:
@@ -224,11 +228,9 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     >>> rank_within_class(np.array([7, 7, 3, 7])).tolist()
     [0, 1, 0, 2]
     """
-    order = np.argsort(labels, kind="stable")
-    _, counts = np.unique(labels, return_counts=True)
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
+    import pandas as pd
+
+    return pd.Series(labels).groupby(labels).cumcount().to_numpy()
 
 
 def digest(*parts: str | bytes) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UsageError
-from ..plugins import install
+from ..plugins import need
 from ..values.arrays import U8
 
 if TYPE_CHECKING:
@@ -31,12 +30,10 @@ def read_dicom(data: bytes, check_size: Callable[[int, int], None]) -> Image:
 
     Raises `UsageError`: pydicom is not installed; else `ValueError` and what pydicom raises.
     """
-    try:
-        import pydicom
-        from pydicom.pixels.decoders.base import get_decoder
-    except ImportError as error:
-        raise UsageError(f"DICOM images need pydicom: {install('dicom')}") from error
+    need("a DICOM image", "dicom", "pydicom")
+    import pydicom
     from PIL import Image
+    from pydicom.pixels.decoders.base import get_decoder
 
     if _DEFLATED in data[:2048]:
         raise ValueError("the file is deflated as a whole; save it as Explicit VR Little Endian")

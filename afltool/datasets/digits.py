@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import UsageError
-from ..plugins import install
+from ..plugins import need
 from .base import DatasetRequest, ImageDataset, array_dataset, digest, rank_within_class
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
     """Within each class every fifth image, in the order of the file, belongs to the test split."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise UsageError(f"digits needs scikit-learn: {install('sklearn')}.") from error
+    need("digits, which scikit-learn has,", "sklearn", "sklearn")
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     labels = np.asarray(bunch.target, dtype=np.int64)
     rows = np.flatnonzero((rank_within_class(labels) % 5 == 4) == (request.split == "test"))

@@ -6,17 +6,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import InputError, InvalidDataError
 from ..progress import log
 from .base import SPLITS, DatasetRequest, ImageDataset, make_dataset, shorten
-from .pixels import decode, read_bytes
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from .pixels import read_image
 
 #: What counts as an image file, whatever the case of its letters.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif")
@@ -147,7 +143,5 @@ def from_files(
     def where(i: int) -> str:
         return os.path.join(root, os.fsdecode(bytes(paths[i])))
 
-    def load(i: int) -> Image:
-        return decode(read_bytes(where(i)), where(i))
-
+    load = lambda i: read_image(where(i))  # noqa: E731
     return make_dataset(request, paths, named, sha.hexdigest(), load, where, classes)

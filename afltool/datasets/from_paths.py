@@ -13,7 +13,7 @@ from ..errors import InputError, InvalidDataError
 from ..files.tables import SUFFIXES, read_columns
 from .base import CorruptImageError
 from .folders import DICOM, EXTENSIONS, list_images
-from .pixels import decode, read_bytes
+from .pixels import read_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +34,7 @@ class NamedImages:
         where = self.describe(i)
         if not os.path.isfile(where):
             raise CorruptImageError(where, "there is no such file")
-        return decode(read_bytes(where), where)
+        return read_image(where)
 
     def describe(self, i: int) -> str:
         """The path by which image i is opened."""

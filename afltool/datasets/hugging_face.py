@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, InvalidDataError, UsageError
-from ..files.tables import arrow_texts
+from ..errors import InputError, InvalidDataError
 from ..options.common import BEHIND_COLON
-from ..plugins import install
+from ..plugins import need
 from .base import (
     DatasetRequest,
     ImageDataset,
@@ -29,11 +28,10 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     `save_to_disk` wrote. Images are the one column of type ``Image``;
     labels are texts, numbers, or ``ClassLabel``. Row ids are SPLIT/ROW, from 0.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise UsageError(f"{request.spec} needs datasets: {install('hf-data')}") from error
-    every, split, label = _splits(request), request.split, "label"
+    need(request.spec, "hf-data", "datasets")
+    import datasets
+
+    every, split, label = _splits(request), request.split, request.y
     if split not in every:
         raise InvalidDataError(
             f"{request.spec}: expected the split {split}, found {', '.join(map(str, every))}"
@@ -55,8 +53,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     if not request.unlabelled:
         names = tuple(getattr(data.features[label], "names", ()))
         table = data.with_format("arrow").select_columns([label])[:]
-        cells = arrow_texts(request.spec, label, table.column(label))
-        labels = label_names(f"{request.spec}, {split} split", cells, names)
+        labels = label_names(f"{request.spec}, {split} split", label, table, names)
     states = file_states(Path(one["filename"]) for one in data.cache_files)
     source = digest("hf", *states, column, label)
     return make_dataset(request, ids, labels, source, load, describe, names)

@@ -106,8 +106,8 @@ def from_files(
         except OSError as error:
             raise InputError(f"cannot read {describe(i)}: {error.strerror or error}.") from error
 
-    source = digest(*file_states(files), "path", "label")
-    labels = None if request.unlabelled else [row[3] for row in rows]
+    source = digest(*file_states(files), "path", request.y)
+    labels = [row[3] for row in rows]
     return make_dataset(request, ids, labels, source, load, describe, classes)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import memory
 from ..errors import CorruptFileError, InvalidDataError
-from ..files.tables import arrow_texts, opened_parquet
+from ..files.tables import opened_parquet
 from ..inputs import parsed_json
 from .base import DatasetRequest, ImageDataset, image_column, label_names
 from .packed import Row, from_files, packed_files
@@ -61,7 +61,7 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     column = image_column(request, str(path), schema.names, [*found])
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
     names = parsed_json(text, f"the schema of {path}", "JSON")
-    for key in ("info", "features", "label", "names"):
+    for key in ("info", "features", request.y, "names"):
         names = names.get(key) if isinstance(names, dict) else None
     return found[column], tuple(map(str, names)) if isinstance(names, list) else ()
 
@@ -71,12 +71,10 @@ def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterat
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         most = max((one.total_byte_size for one in groups), default=0)
         memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
-        cells = (
-            None
-            if request.unlabelled
-            else arrow_texts(path, "label", file.read(["label"])["label"])
-        )
+        table = None if request.unlabelled else file.read([request.y])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
-    labels = [""] * len(places) if cells is None else label_names(str(path), cells, names)
+    labels = [""] * len(places)
+    if table is not None:
+        labels = label_names(str(path), request.y, table, names)
     for i, (name, place) in enumerate(zip(labels, places, strict=True)):
         yield f"{i:0{len(str(len(places)))}d}", name, *place

@@ -18,7 +18,7 @@ from .folders import Listed, from_files
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
-    """The images that ``table`` names in its columns ``path`` and ``label``.
+    """The images that ``table`` names in its column ``path``, and their labels.
 
     Paths are relative to the given data root, by default the folder of the table, with slashes.
     They are the row ids, as the disk spells them (a Mac decomposes accents), and rows are sorted by
@@ -27,7 +27,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     classes are all labels of the table, whatever the split.
     """
     table = Path(request.path)
-    needed = ("path",) if request.unlabelled else ("path", "label")
+    needed = ("path",) if request.unlabelled else ("path", request.y)
     columns = read_columns(table, needed, ("split",))
     paths, *labels = (_filled(table, name, columns[name]) for name in needed)
     chosen = _rows_of_split(table, columns, request.split, len(paths))

@@ -32,14 +32,14 @@ MOST_BYTES = 360_000_000  # of one file: four a pixel at Pillow's limit of pixel
 _ORIENTATION = 0x0112  # the tag of EXIF
 
 
-def read_bytes(path: str) -> bytes:
-    """The file's bytes; without permission to read it is a corrupt image.
+def read_image(path: str) -> Image:
+    """`decode` of a file; without permission to read it is a corrupt image.
 
     Other failures (the file is gone, the disk does not answer) are an `InputError`: leaving such
     images out would lose data without notice.
     """
     try:
-        return inputs.read_bytes(path, MOST_BYTES)
+        data = inputs.read_bytes(path, MOST_BYTES)
     except InputError as error:
         raise CorruptImageError(path, str(error).removeprefix(f"{path}: ")) from error
     except PermissionError as error:
@@ -49,6 +49,7 @@ def read_bytes(path: str) -> bytes:
             f"cannot read {path}: {error.strerror or error}. It was there when the folder was "
             "listed; check the disk and the folder, then run the same command again."
         ) from error
+    return decode(data, path)
 
 
 def decode(data: bytes, where: str) -> Image:

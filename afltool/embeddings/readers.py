@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from .. import inputs, memory
-from ..errors import InvalidDataError, UsageError
+from ..errors import InvalidDataError
 from ..files.features import open_features
 from ..math.gram import real
 from ..options.features import NamedRows
-from ..plugins import install
+from ..plugins import need
 from ..values.arrays import Array
 from ..values.names import WHOLE
 from . import LABELS, USUAL, Embeddings, beside, lacking, readable, slices
@@ -54,10 +54,9 @@ def open_npz(path: Path, o: NamedRows) -> Embeddings:
 
 def open_safetensors(path: Path, o: NamedRows) -> Embeddings:
     """The tensors of features and labels of a .safetensors file, in memory."""
-    try:
-        from safetensors import safe_open
-    except ImportError as error:
-        raise UsageError(f"{path} needs safetensors: {install('import')}") from error
+    need(str(path), "import", "safetensors")
+    from safetensors import safe_open
+
     with safe_open(path, framework="numpy") as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         sizes = {name: 8 * prod(part.get_shape()) for name, part in parts.items()}

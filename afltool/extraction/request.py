@@ -24,7 +24,7 @@ from ..values.arrays import Digest
 from .frozen import Frozen, read_frozen
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
-BY_CONTENT = {"data", "classes", "weights", "seed", "preprocess", "image_size"}
+BY_CONTENT = {"data", "classes", "y", "weights", "seed", "preprocess", "image_size"}
 #: The recipe always holds these; it holds the others, newer or rare, only if not default.
 ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "shard",
           "skip_corrupt"}  # fmt: skip
@@ -47,7 +47,7 @@ class Asked:
     def dataset(self) -> ImageDataset:
         """The images, listed once."""
         o = self.given
-        how = {name: getattr(o, name) for name in ("data_root", "limit", "unlabelled")}
+        how = {name: getattr(o, name) for name in ("data_root", "limit", "unlabelled", "y")}
         return open_dataset(o.data, o.split, classes=self.classes(), **how)
 
     def classes(self) -> tuple[str, ...] | None:

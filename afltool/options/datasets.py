@@ -18,11 +18,13 @@ class DatasetName:
 
     ``module`` has `open_rows`; one that begins with a dot is of `afltool.datasets`. ``takes`` is
     what stands behind the colon: PATH, FILE or PATTERN, which is absolute in run.toml, or NAME.
+    ``columns``: its labels are in a column, which has a name.
     """
 
     name: str
     module: str
     takes: str = ""
+    columns: bool = False
 
     @property
     def shown(self) -> str:
@@ -38,11 +40,11 @@ _OWN = (
     DatasetName("cifar100", _DOWNLOADED),
     DatasetName("tiny-imagenet", ".tiny_imagenet"),
     DatasetName("imagefolder", ".folders", "PATH"),
-    DatasetName("table", ".path_tables", "FILE"),
+    DatasetName("table", ".path_tables", "FILE", columns=True),
     DatasetName("webdataset", ".webdataset", "PATTERN"),
-    DatasetName("parquet", ".parquet_images", "PATTERN"),
+    DatasetName("parquet", ".parquet_images", "PATTERN", columns=True),
     DatasetName("dicom", ".folders", "PATH"),
-    DatasetName("hf", ".hugging_face", "NAME"),
+    DatasetName("hf", ".hugging_face", "NAME", columns=True),
 )
 #: Another package names a `DatasetName` whose module is its own.
 DATASETS: Registry[DatasetName] = Registry(

@@ -231,6 +231,7 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     backbone: Annotated[str, FROZEN_FILE] = Field(description=NETWORK, examples=list(BACKBONES))
     data: Annotated[str, BEHIND_COLON] = option("cifar10", f"images; {PIXELS}", examples=DATA)
     classes: Classes = option(None, CLASSES)
+    y: str | None = option(None, "column of labels, of tables, parquet and hf (default: label)")
     split: Half = option("train", "which images")
     views: ViewsText = option(None, "average over flip, crops:N or flip+crops:N (default: none)")
     shard: PartText = option(None, "part I/N, I from 0; see merge")
@@ -252,7 +253,8 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
         return Views() if self.views is None else parse_views(self.views)
 
     def check(self) -> None:
-        self.excludes("classes", "unlabelled")
+        for name in ("y", "classes"):
+            self.excludes(name, "unlabelled")
 
 
 @dataclass(frozen=True, kw_only=True)

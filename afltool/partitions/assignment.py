@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,7 @@ from ..options.partition import SCHEMES, PartitionOptions
 from ..plugins import behind
 from ..values.arrays import I64
 from . import Assignment, schemes
-from .schemes import Dealt, Owners, SchemeOptions, stream
-
-SCHEME: dict[str, Callable[[I64, SchemeOptions], Dealt]] = {
-    "iid": schemes.iid,
-    "dirichlet": schemes.dirichlet,
-    "shards": schemes.shards,
-    "by-attribute": schemes.by_text,
-    "file": schemes.by_text,
-    "dirichlet-pfl": schemes.dirichlet_pfl,
-    "pathological-pfl": schemes.pathological_pfl,
-}
+from .schemes import Owners, SchemeOptions, stream
 
 
 def canonical_order(row_ids: npt.NDArray[np.bytes_]) -> I64:
@@ -77,7 +67,8 @@ def assign(
     true, o = labels[order].astype(np.int64), options
     texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
     told = SchemeOptions.of(options, true.size, n_classes, texts)
-    deal = behind(SCHEMES.group, o.scheme).deal if o.scheme in SCHEMES.added else SCHEME[o.scheme]
+    own = getattr(schemes, o.scheme.replace("-", "_"), None)
+    deal = behind(SCHEMES.group, o.scheme).deal if o.scheme in SCHEMES.added else own
     client, names = deal(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):

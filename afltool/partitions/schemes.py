@@ -1,7 +1,7 @@
 """The schemes that deal rows to clients, and what they share: draws, places, options.
 
 A scheme is ``deal(labels, options)``: labels in canonical order → the client of each row, and the
-names of the clients. To add one: a function, its line in `assignment.SCHEME` and in
+names of the clients. To add one: a function, called as the scheme with underscores, and its line in
 `afltool.options.partition.SCHEMES`. Last come those of the published AFL and DeepAFL programs.
 """
 
@@ -132,7 +132,7 @@ def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
     shuffle, *draws = stream(options.seed, PARTITION).spawn(4)
 
     def draw() -> tuple[I64, I64]:
-        counts = _dirichlet_counts(sizes, options, *draws)
+        counts = _dirichlet_counts(sizes, options, draws)
         return counts, counts.sum(axis=0)
 
     counts = until_min_size(draw, options)
@@ -142,17 +142,14 @@ def dirichlet(labels: I64, options: SchemeOptions) -> Dealt:
 
 
 def _dirichlet_counts(
-    sizes: I64,
-    options: SchemeOptions,
-    gammas: np.random.Generator,
-    boosts: np.random.Generator,
-    offsets: np.random.Generator,
+    sizes: I64, options: SchemeOptions, draws: Sequence[np.random.Generator]
 ) -> I64:
     """Rows (classes, K) of one draw, every row of every class dealt out.
 
     At small α gamma variables underflow to zero for all clients, their logarithms do not:
     log G(α) = log G(α+1) − E/α with E ~ Exp(1) (Marsaglia & Tsang, ACM TOMS 2000, section 6).
     """
+    gammas, boosts, offsets = draws
     counts = np.zeros((sizes.size, options.clients), np.int64)
     block = max(1, 2**17 // options.clients)  # stays in the processor's cache
     for start in range(0, sizes.size, block):
@@ -187,7 +184,7 @@ def shards(labels: I64, options: SchemeOptions) -> Dealt:
     return place(rows, owner[np.arange(labels.size) * count // labels.size]), options.numbers
 
 
-def by_text(labels: I64, options: SchemeOptions) -> Dealt:
+def file(labels: I64, options: SchemeOptions) -> Dealt:
     """Clients by name; with a number of clients K they are 0 … K−1, some of them without rows."""
     values = [name for name in options.attribute if name]
     if missing := labels.size - len(values):
@@ -206,6 +203,9 @@ def by_text(labels: I64, options: SchemeOptions) -> Dealt:
             f"such as {strangers[0]!r}. Without a number of clients names are used as they are"
         )
     return np.array([index[name] for name in values], np.int32), names
+
+
+by_attribute = file
 
 
 def in_order(values: Sequence[str]) -> tuple[str, ...]:

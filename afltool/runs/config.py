@@ -119,7 +119,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 }
 #: Options of stages that a run decides itself, or has no use for.
 OMITTED = {
-    TABLE: {*fields_of(NumberFormat)},  # those of extract
+    TABLE: {*fields_of(NumberFormat), "y"},  # those of extract
     "extract": {"split", "shard", "unlabelled", "threads", "out", "overwrite"},
     "local_stats": {"partition", "client", "only", "sum", "held_out", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},

@@ -40,7 +40,6 @@ class Method:
     AISTATS 2017: W^{t+1} = Σ p_k W_k over the participants, p_k in proportion to their rows.
     """
 
-    name: ClassVar[str]
     settings_class: ClassVar[type[Settings]] = Settings
     preset: ClassVar[Mapping[str, Any]] = {}  # settings in both papers, beside `settings.PRESETS`
     pools: ClassVar[bool] = False  # the federation is one client

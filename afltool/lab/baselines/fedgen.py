@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ...options.base import option
 from .base import Method, Rows
 from .clients import Purpose, stream
 from .network import DenseLayers, Model, Tensor, first_weights
@@ -22,13 +22,11 @@ Words = np.random.Philox
 class FedGenSettings(Settings):
     """Options of FedGen."""
 
-    _weight = "λ, the weight of the generated features in a client's loss"
-    weight: float = Field(default=1.0, ge=0, description=_weight)
-    noise: int = Field(512, ge=1, le=2**16, description="numbers of noise that the generator gets")
-    generator_hidden: int = Field(512, ge=1, le=2**16, description="hidden width of the generator")
-    _steps = "steps of Adam on the generator in a round (PFLlib: 1000)"
-    generator_steps: int = Field(default=50, ge=0, le=10**6, description=_steps)
-    generator_lr: float = Field(default=0.005, gt=0, description="Adam's step on the generator")
+    weight: float = option(1.0, "λ, the weight of generated features in a client's loss", ge=0)
+    noise: int = option(512, "numbers of noise that the generator gets", ge=1, le=2**16)
+    generator_hidden: int = option(512, "hidden width of the generator", ge=1, le=2**16)
+    generator_steps: int = option(50, "steps of Adam in a round (PFLlib: 1000)", ge=0, le=10**6)
+    generator_lr: float = option(0.005, "Adam's step on the generator", gt=0)
 
 
 class FedGen(Method):
@@ -43,7 +41,6 @@ class FedGen(Method):
     the server. With λ = 0 it is FedAvg.
     """
 
-    name = "fedgen"
     settings_class = FedGenSettings
     preset: ClassVar = {"generator_steps": 1000}
 
@@ -115,10 +112,9 @@ class FedGen(Method):
         kind: Any = self.omega.numpy().dtype
         ends, draws = np.cumsum(self.pooled), []
         for words in streams:
-            u = (words.random_raw(rows) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-            y = np.searchsorted(ends, np.floor(u * ends[-1]), side="right")
-            shape = rows, self.settings.noise
-            noise = np.random.Generator(words).standard_normal(shape, dtype=kind)
+            rng = np.random.Generator(words)
+            y = np.searchsorted(ends, np.floor(rng.random(rows) * ends[-1]), side="right")
+            noise = rng.standard_normal((rows, self.settings.noise), dtype=kind)
             draws.append((y, np.hstack([noise, np.eye(len(ends), dtype=kind)[y]])))
         ys, inputs = zip(*draws, strict=True)
         return torch.from_numpy(np.stack(ys)), torch.from_numpy(np.stack(inputs))

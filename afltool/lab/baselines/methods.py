@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from ...options.base import option
 from ...progress import log
 from ...values.arrays import F64, I64
 from .base import Method, Rows, average
@@ -21,8 +21,6 @@ STEP = 0.001  # of Adam on the logits of FedAWA's weights
 class FedAvg(Method):
     """FedAvg: the average of what the clients train, weighted by their rows."""
 
-    name = "fedavg"
-
 
 class Centralised(Method):
     """Centralised gradient descent: the same trainer on all rows as one client, the reference line.
@@ -30,7 +28,6 @@ class Centralised(Method):
     An epoch is a round. The rows of all clients are pooled, which no federation could do.
     """
 
-    name = "centralised"
     pools = True
     sends = False
 
@@ -39,9 +36,8 @@ class Centralised(Method):
 class LocalSettings(Settings):
     """Options of local training."""
 
-    _rounds = "rounds of training, in each of which a client goes on by itself"
-    rounds: int = Field(default=50, ge=1, le=MOST, description=_rounds)
-    every: int = Field(10, ge=1, le=MOST, description="rounds between measurements of the accuracy")
+    rounds: int = option(50, "rounds, in each of which a client goes on", ge=1, le=MOST)
+    every: int = option(10, "rounds between measurements of the accuracy", ge=1, le=MOST)
 
 
 class LocalOnly(Method):
@@ -51,7 +47,6 @@ class LocalOnly(Method):
     The written head is that of the client with the most rows, so test rows do not choose it.
     """
 
-    name = "local"
     settings_class = LocalSettings
     sends = False
 
@@ -73,8 +68,7 @@ class LocalOnly(Method):
 class FedProxSettings(Settings):
     """Options of FedProx."""
 
-    _mu = "μ of the pull μ/2 ‖W − W^t‖² to where the round began"
-    mu: float = Field(default=0.001, ge=0, description=_mu)
+    mu: float = option(0.001, "μ of the pull μ/2 ‖W − W^t‖² to where the round began", ge=0)
 
 
 class FedProx(Method):
@@ -84,7 +78,6 @@ class FedProx(Method):
     or μ = 0, it is FedAvg.
     """
 
-    name = "fedprox"
     settings_class = FedProxSettings
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
@@ -103,7 +96,7 @@ class FedDynSettings(Settings):
 
     GONE: ClassVar = {"variant": "paper"}
 
-    alpha: float = Field(default=1.0, gt=0, description="α of the dynamic regularizer")
+    alpha: float = option(1.0, "α of the dynamic regularizer", gt=0)
 
 
 class FedDyn(Method):
@@ -116,7 +109,6 @@ class FedDyn(Method):
     the server h. Averages are unweighted by definition: its fixed point has mean_k ∇F_k = 0.
     """
 
-    name = "feddyn"
     settings_class = FedDynSettings
 
     def begin(self, weights: Tensor) -> None:
@@ -142,8 +134,8 @@ class FedDyn(Method):
 class FedNTDSettings(Settings):
     """Options of FedNTD."""
 
-    beta: float = Field(default=1.0, ge=0, description="β, the weight of the distillation")
-    tau: float = Field(default=0.5, gt=0, description="temperature τ")
+    beta: float = option(1.0, "β, the weight of the distillation", ge=0)
+    tau: float = option(0.5, "temperature τ", gt=0)
 
 
 class FedNTD(Method):
@@ -156,7 +148,6 @@ class FedNTD(Method):
     class. With β = 0, two classes or one local step it is FedAvg.
     """
 
-    name = "fedntd"
     settings_class = FedNTDSettings
 
     def term(self, model: Model, rows: Rows, given: Mapping[str, Tensor]) -> Tensor:
@@ -179,8 +170,8 @@ def wrong_shares(S: Tensor, y: Tensor, tau: float) -> Tensor:
 class MoonSettings(Settings):
     """Options of MOON."""
 
-    mu: float = Field(default=1.0, ge=0, description="μ, the weight of the contrastive term")
-    tau: float = Field(0.5, gt=0, description="temperature τ (0.5 in MOON's code, 1 in PFLlib)")
+    mu: float = option(1.0, "μ, the weight of the contrastive term", ge=0)
+    tau: float = option(0.5, "temperature τ (0.5 in MOON's code, 1 in PFLlib)", gt=0)
 
 
 class Moon(Method):
@@ -195,7 +186,6 @@ class Moon(Method):
     client keeps its previous model; before its first round it keeps the common start.
     """
 
-    name = "moon"
     settings_class = MoonSettings
 
     def begin(self, weights: Tensor) -> None:
@@ -234,8 +224,8 @@ class FedDiscoSettings(Settings):
 
     GONE: ClassVar = {"distance": "kl"}
 
-    a: float = Field(default=0.05, ge=0, description="a, the weight of the distance")
-    b: float = Field(default=0.01, ge=0, description="b, added to every weight")
+    a: float = option(0.05, "a, the weight of the distance", ge=0)
+    b: float = option(0.01, "b, added to every weight", ge=0)
 
 
 class FedDisco(Method):
@@ -247,7 +237,6 @@ class FedDisco(Method):
     discrepancy-aware collaboration", ICML 2023.
     """
 
-    name = "feddisco"
     settings_class = FedDiscoSettings
 
     def weigh(self, who: Sequence[int]) -> F64:
@@ -293,7 +282,6 @@ class FedAWA(Method):
     round. The server needs the weights of every single client: a secure sum is not enough.
     """
 
-    name = "fedawa"
     settings_class = FedAWASettings
 
     def begin(self, weights: Tensor) -> None:

@@ -11,19 +11,18 @@ formed: W A_k is computed by two products with the rows, 4NDC operations per ite
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ... import memory, parallel
 from ...errors import UsageError
 from ...math.softmax import softmax_in_place
-from ...values.arrays import F64
+from ...options.base import option
+from ...values.arrays import F64, I64
 from .base import Method, average
 from .network import DenseLayers, Tensor
 from .settings import MOST, Settings
@@ -35,17 +34,6 @@ def matrices(network: DenseLayers, theta: Tensor) -> F64:
     """Heads θ (A, P) as float64 (A, C, D), the bias as the last column."""
     W, *b = network.model(theta.double())
     return np.concatenate([W.numpy(), *(one.numpy()[:, :, None] for one in b)], axis=2)
-
-
-def fisher(P: F64, y: Any = None) -> F64:
-    """diag(mean P) − PᵀP/n (C, C), the mean curvature of the cross-entropy in the scores."""
-    return np.asarray(np.diag(P.mean(axis=0)) - P.T @ P / len(P))
-
-
-def squared_residuals(P: F64, y: Any) -> F64:
-    """(P − Y)ᵀ(P − Y)/n (C, C)."""
-    R = P - np.eye(P.shape[1])[y]
-    return np.asarray(R.T @ R / len(R))
 
 
 class Quadratic:
@@ -86,21 +74,17 @@ class Quadratic:
         scale = np.outer(v.clip(len(v) * least * v[-1]), w.clip(len(w) * least * w[-1]))
         return lambda R: np.asarray(U @ ((U.T @ R @ Q) / scale) @ Q.T)
 
-    def solve(
-        self, R: F64, M: Callable[[F64], F64] | None, most: int = ITERATIONS
-    ) -> tuple[F64, int, float]:
-        """V (C, D) with self(V) = R, the iterations and the relative residual at the end; ``M``:
-        the preconditioner."""
+    def solve(self, R: F64) -> tuple[F64, int, float]:
+        """V (C, D) with self(V) = R, the iterations and the relative residual at the end."""
         from scipy.sparse.linalg import LinearOperator, cg
 
         def on_flat(map_: Callable[[F64], F64]) -> Any:
             return LinearOperator((R.size,) * 2, lambda v: map_(v.reshape(R.shape)).ravel())
 
         steps: list[F64] = []
-        V, _ = cg(
-            on_flat(self), R.ravel(), rtol=TOLERANCE, maxiter=most,
-            M=None if M is None else on_flat(M), callback=steps.append,
-        )  # fmt: skip
+        A, M = on_flat(self), on_flat(self.preconditioner())
+        how = {"rtol": TOLERANCE, "maxiter": ITERATIONS, "callback": steps.append}
+        V, _ = cg(A, R.ravel(), M=M, **how)
         left = np.linalg.norm(R - self(V.reshape(R.shape))) / (np.linalg.norm(R) or 1.0)
         return V.reshape(R.shape), len(steps), float(left)
 
@@ -111,10 +95,10 @@ class CurvatureSettings(Settings):
 
     GONE: ClassVar = {"tolerance": TOLERANCE, "iterations": ITERATIONS}
 
-    rounds: int = Field(default=1, ge=1, le=1, description="one: the method has a single round")
-    lr: float = Field(default=0.01, gt=0, description="learning rate η of the clients")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="momentum of the local descent")
-    epochs: int = Field(default=50, ge=1, le=MOST, description="local epochs")
+    rounds: int = option(1, "one: the method has a single round", ge=1, le=1)
+    lr: float = option(0.01, "learning rate η of the clients", gt=0)
+    momentum: float = option(0.9, "momentum of the local descent", ge=0, lt=1)
+    epochs: int = option(50, "local epochs", ge=1, le=MOST)
 
 
 class ByCurvature(Method):
@@ -122,14 +106,12 @@ class ByCurvature(Method):
 
     damping: float = 0.0  # ρ of ρI, which is added to both factors
 
-    @staticmethod
-    @abstractmethod
-    def factor(P: F64, y: Any) -> F64:
-        """G_k (C, C) from the client's probabilities (n, C) and labels."""
+    factor: ClassVar[Callable[[F64, I64], F64]]  # G_k (C, C) of probabilities (n, C) and labels
 
     def begin(self, weights: Tensor) -> None:
         if not self.network.linear:
-            raise UsageError(f"{self.name} is for a linear head: leave --hidden and --layers out")
+            name = type(self).__name__
+            raise UsageError(f"{name} is for a linear head: leave --hidden and --layers out")
 
     def system(self, who: Sequence[int], heads: F64) -> Quadratic:
         """The server's system of the participants at their ``heads`` (S, C, D)."""
@@ -148,7 +130,7 @@ class ByCurvature(Method):
         heads, d = matrices(self.network, theta), self.network.widths[0]
         mean = matrices(self.network, average(theta.double(), self.weigh(who))[None])[0]
         system = self.system(who, heads)
-        V, steps, left = system.solve(system(heads - mean), system.preconditioner())
+        V, steps, left = system.solve(system(heads - mean))
         self.facts |= {"iterations": steps, "relative_residual": left}
         W = mean + V
         return theta.new_tensor(np.concatenate([W[:, :d].ravel(), W[:, d:].ravel()]))
@@ -162,7 +144,7 @@ class ByCurvature(Method):
 class FedLPASettings(CurvatureSettings):
     """Options of FedLPA."""
 
-    damping: float = Field(0.001**0.5, ge=0, description="ρ of ρI, which is added to both factors")
+    damping: float = option(0.001**0.5, "ρ of ρI, which is added to both factors", ge=0)
 
 
 class FedLPA(ByCurvature):
@@ -175,10 +157,14 @@ class FedLPA(ByCurvature):
     24 has it with 50 local epochs.
     """
 
-    name = "fedlpa"
     settings_class = FedLPASettings
     preset: ClassVar = {"rounds": 1, "lr": 0.05, "momentum": 0.0, "epochs": 50}
-    factor = staticmethod(squared_residuals)
+
+    @staticmethod
+    def factor(P: F64, y: I64) -> F64:
+        """(P − Y)ᵀ(P − Y)/n (C, C)."""
+        R = P - np.eye(P.shape[1])[y]
+        return np.asarray(R.T @ R / len(R))
 
     def begin(self, weights: Tensor) -> None:
         super().begin(weights)
@@ -191,7 +177,7 @@ class FedFisherSettings(CurvatureSettings):
 
     GONE: ClassVar = {**CurvatureSettings.GONE, "fisher": "kfac"}
 
-    epochs: int = Field(default=30, ge=1, le=MOST, description="local epochs")
+    epochs: int = option(30, "local epochs", ge=1, le=MOST)
 
 
 class FedFisher(ByCurvature):
@@ -203,7 +189,10 @@ class FedFisher(ByCurvature):
     appendix A.3 has it, with the settings of its own code.
     """
 
-    name = "fedfisher"
     settings_class = FedFisherSettings
     preset: ClassVar = {"rounds": 1, "lr": 0.01, "momentum": 0.9, "epochs": 30}
-    factor = staticmethod(fisher)
+
+    @staticmethod
+    def factor(P: F64, y: I64) -> F64:
+        """diag(mean P) − PᵀP/n (C, C), the mean curvature of the cross-entropy in the scores."""
+        return np.asarray(np.diag(P.mean(axis=0)) - P.T @ P / len(P))

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
 from ...files import schema
-from ...options.base import File, Flat, Options, Reads, Writes
+from ...options.base import File, Flat, Options, Reads, Writes, option
 from ...options.common import Output, Threads
 
 # He et al., CVPR 2025, appendix E; Tang et al., ICLR 2026, "consistent settings".
@@ -27,24 +27,21 @@ class Settings(Options):
 
     GONE: ClassVar[Mapping[str, Any]] = {}  # what recipes say of options that there were
 
-    rounds: int = Field(default=500, ge=1, le=MOST, description="rounds of communication R")
-    lr: float = Field(default=0.05, gt=0, description="learning rate η of the clients")
-    lr_decay: float = Field(default=1.0, gt=0, le=1, description="factor of η from round to round")
-    epochs: int = Field(default=1, ge=1, le=MOST, description="local epochs of a round")
-    batch_size: int = Field(64, ge=0, le=2**24, description="rows of a batch; 0: all of the client")
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum; it starts again in each round")
-    weight_decay: float = Field(0.0, ge=0, description="λ of the penalty λ/2 ‖W‖² in each step")
-    _share = "share of the clients that takes part, drawn every round"
-    participation: float = Field(default=1.0, gt=0, le=1, description=_share)
-    average: Literal["rows", "uniform"] = Field("rows", description="weights of the clients")
-    drop_last: bool = Field(False, description="leave short batches out, as PFLlib does")
-    no_bias: bool = Field(default=False, description="no constant feature at the last layer")
-    _layers = "trainable layers (default: 1, a linear head; 2 with --hidden)"
-    layers: int | None = Field(default=None, ge=1, le=100, description=_layers)
-    _hidden = "width of hidden layers (default: 1024 with --layers 2 …)"
-    hidden: int | None = Field(default=None, ge=1, le=2**16, description=_hidden)
-    every: int = Field(1, ge=1, le=MOST, description="rounds between measurements of the accuracy")
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="seed of batches, participants and starts")
+    rounds: int = option(500, "rounds of communication R", ge=1, le=MOST)
+    lr: float = option(0.05, "learning rate η of the clients", gt=0)
+    lr_decay: float = option(1.0, "factor of η from round to round", gt=0, le=1)
+    epochs: int = option(1, "local epochs of a round", ge=1, le=MOST)
+    batch_size: int = option(64, "rows of a batch; 0: all of the client", ge=0, le=2**24)
+    momentum: float = option(0.0, "momentum; it starts again in each round", ge=0, lt=1)
+    weight_decay: float = option(0.0, "λ of the penalty λ/2 ‖W‖² in each step", ge=0)
+    participation: float = option(1.0, "share of the clients drawn in each round", gt=0, le=1)
+    average: Literal["rows", "uniform"] = option("rows", "weights of the clients")
+    drop_last: bool = option(False, "leave short batches out, as PFLlib does")
+    no_bias: bool = option(False, "no constant feature at the last layer")
+    layers: int | None = option(None, "layers to train (default: 1; 2 with --hidden)", ge=1, le=100)
+    hidden: int | None = option(None, "width of hidden layers (default: 1024)", ge=1, le=2**16)
+    every: int = option(1, "rounds between measurements of the accuracy", ge=1, le=MOST)
+    seed: int = option(0, "seed of batches, participants and starts", ge=0, le=2**32 - 1)
 
     def check(self) -> None:
         if self.layers == 1 and self.hidden is not None:
@@ -68,10 +65,8 @@ class BaselineOptions(Threads):
     """What every baseline is run on."""
 
     partition: Annotated[Path, Reads("partition")] = Field(description="who owns which row")
-    _test = "features with labels to measure the accuracy on"
-    test: Annotated[Path, Reads("features")] = Field(description=_test)
-    _preset = "a paper's settings; options given beside it win"
-    preset: Literal["afl", "deepafl"] | None = Field(default=None, description=_preset)
+    test: Annotated[Path, Reads("features")] = Field(description="features to measure accuracy on")
+    preset: Literal["afl", "deepafl"] | None = option(None, "a paper's settings; given options win")
 
 
 @dataclass(frozen=True)
