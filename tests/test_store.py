@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 import random
-import resource
+import tracemalloc
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from conftest import installed
 from damage import HEADER, cut, flip, forge, middle_of, outward_ways, thinned, with_header
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -203,14 +202,6 @@ def test_a_header_that_no_reader_would_take_is_not_written(road, tmp_path, monke
 # ---------------------------------------------------------------- every altered byte
 
 
-def same_or_refused(path, use, expected):
-    """Whether what is read from the file is what it was; None when the file is refused."""
-    try:
-        return use(path) == expected
-    except AflError:
-        return None
-
-
 def whole_features(path):
     with open_features(path) as f:
         blocks = [b for _, b in f.stored_blocks()]
@@ -240,15 +231,16 @@ def files(road, tmp_path):
 def test_no_altered_byte_passes_unnoticed(kind, files, tmp_path):
     """Anywhere in the file: either it is refused, or what is read is what was written."""
     source, use = files[kind], USES[kind]
-    expected, digest = use(source), verify(source)["digest"]
+    expected = use(source)
     size, draw, path = source.stat().st_size, random.Random(kind), tmp_path / "f.h5"
-    outcomes = []
+    refused = 0
     for _ in range(80):
         flip(source, path, draw.randrange(size), draw.randrange(1, 256))
-        outcomes.append(same_or_refused(path, use, expected))
-        assert outcomes[-1] is not False
-        assert same_or_refused(path, lambda p: verify(p)["digest"], digest) is not False
-    assert outcomes.count(None) > 12, "the premise: many of the flips do hit something"
+        try:
+            assert use(path) == expected
+        except AflError:
+            refused += 1
+    assert refused > 12, "the premise: many of the flips do hit something"
 
 
 def test_swapped_chunks_and_zeros_are_noticed_before_a_result(tmp_path):
@@ -342,6 +334,10 @@ def test_what_is_no_dataset_of_ours_is_refused(road, tmp_path):
         path = changed(source, tmp_path / f"{number}.h5", make)
         with pytest.raises(CorruptFileError, match=said):
             verify(path)
+    for kind, path in road.of_each_kind().items():
+        forged = forge(path, tmp_path / f"{kind}.h5", more=np.arange(10))
+        with pytest.raises(CorruptFileError, match=f"no {kind} file holds /more"):
+            hdf5.read_file(forged, kind)
 
 
 def test_nothing_outside_the_file_is_read(road, tmp_path, cli):
@@ -361,16 +357,9 @@ def test_nothing_outside_the_file_is_read(road, tmp_path, cli):
     assert other.stat().st_atime_ns == before
 
 
-def test_what_no_file_of_its_kind_holds_is_refused(road, tmp_path):
-    for kind, path in road.of_each_kind().items():
-        forged = forge(path, tmp_path / f"{kind}.h5", more=np.arange(10))
-        with pytest.raises(CorruptFileError, match=f"no {kind} file holds /more"):
-            hdf5.read_file(forged, kind)
-
-
-def test_a_file_that_claims_gigabytes_of_zeros(road, tmp_path):
-    """400 million in less than 2 MB, every checksum right, read with a gigabyte of memory."""
-    path, count, rows = tmp_path / "bomb.h5", 400_000_000, 50_000_000
+def zeros(road, path):
+    """400 million of them in less than 2 MB, every checksum right."""
+    count, rows = 400_000_000, 50_000_000
     head = {k: v for k, v in hdf5.read_header(road.total).items() if k != "kind"}
     with writing(path, "statistics") as file:
         how = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
@@ -379,26 +368,28 @@ def test_a_file_that_claims_gigabytes_of_zeros(road, tmp_path):
         _, chunk = data.id.read_direct_chunk((0,))
         for start in range(rows, count, rows):
             data.id.write_direct_chunk((start,), chunk)
-        put_array(file, "arrays/cross", np.zeros((8, 4), np.int8))
         put_array(file, "class_counts", np.zeros(4, "<i8"))
         hdf5.put_header(file, "statistics", head)
     assert path.stat().st_size < 2_000_000
-    limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))  # noqa: E731
-    done = installed("aggregate", path, "-o", tmp_path / "out.h5", preexec_fn=limit)
-    assert (done.returncode, "not plausible" in done.stderr) == (3, True), done.stderr
+    return path
 
 
 def test_claims_that_the_file_does_not_back_are_refused(road, tmp_path):
-    """Many arrays, each of them small; a thin one; headers of lists, of depth and of digits."""
-    zeros = {f"arrays__more{k}": np.zeros(30_000_000, np.uint8) for k in range(2)}
+    """One array; many small ones; a thin one; headers of lists, of depth and of digits."""
+    many = {f"arrays__more{k}": np.zeros(30_000_000, np.uint8) for k in range(2)}
     values = np.zeros(1 << 22, np.uint8)
     values[:3] = 1
     thin_one = thinned(forge(road.total, tmp_path / "t.h5", arrays__gram=values), "gram")
     with h5py.File(thin_one, "r+", locking=False) as file:
         file["sparse/gram/shape"][...] = [1 << 40]
-    for path in (forge(road.total, tmp_path / "f.h5", **zeros), thin_one):
+    small = forge(road.total, tmp_path / "f.h5", **many)
+    for path in (zeros(road, tmp_path / "z.h5"), small, thin_one):
+        tracemalloc.start()
         with pytest.raises(CorruptFileError, match="not plausible"):
             load_statistics(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000, "nothing is read"
     texts = {
         b'{"a":[' + b"[]," * 999_999 + b"[]]}": "lists and objects",
         b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}": "is damaged",
@@ -437,19 +428,14 @@ def statistics(arrays, counts, clients=None):
 
 
 integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30)
-
-
 edges = st.sampled_from([0, 1, 127, 128, -128, -129, 32767, 32768, -32769, 2**31 - 1, 2**31,
                          -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])  # fmt: skip
-
-
-sizes = st.floats(-1e100, 1e100)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     integers | st.lists(edges, min_size=1, max_size=4) | st.lists(st.integers(0, 100), min_size=1),
-    st.lists(sizes, max_size=20), st.integers(1, 64),
+    st.lists(st.floats(-1e100, 1e100), max_size=20), st.integers(1, 64),
 )  # fmt: skip
 def test_statistics_come_back_from_their_narrowest_type(tmp_path_factory, numbers, reals, chunk):
     """Also packed in many chunks, the last not full."""
