@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import stat
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -16,13 +15,13 @@ import pytest
 from conftest import command_of, inside
 
 import afltool
+from afltool.cli import commands
 from afltool.cli.app import app
 from afltool.errors import UsageError
 from afltool.files.features import open_features
 from afltool.files.outputs import partial_path
 from afltool.options.base import (
     Holds,
-    Options,
     Reads,
     Writes,
     fields_of,
@@ -65,74 +64,47 @@ def leaves(command, path=()):
         yield from leaves(inner[name], (*path, name))
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a parameter of a command says of files: by the field that it is made of, or its type."""
-
-    cls: type | None
-    name: str
-    writes: bool
-
-    def paths(self, text):
-        if self.cls is None:
-            return [Path(text)]
-        plain = "Path" in str(kinds_of(fields_of(self.cls)[self.name]))
-        given = {self.name: Path(text) if plain else text}
-        return [path for _, path, _ in files_in(self.cls, given)]
+def said(of, *kinds):
+    """Whether the field of a `Parameter` says so of a file."""
+    return any(isinstance(one, kinds) for one in fields_of(of.cls)[of.own].metadata)
 
 
-@cache
-def classes():
-    """Every class of options."""
-    found, todo = [], [Options]
-    while todo:
-        found.append(todo.pop())
-        todo += found[-1].__subclasses__()
-    return found
-
-
-def told_of(p):
-    """`Told` of a parameter that names a file; None of another one."""
-    if p.name in ("as_json", "overwrite", "help_all"):
-        return None
-    for cls in classes():
-        for name, info in fields_of(cls).items():
-            about = (info.description or "").partition(" (default: ")[0]
-            if p.name.endswith(name) and about and (p.help or "").startswith(about):
-                said = any(isinstance(m, (Holds, Reads, Writes)) for m in info.metadata)
-                if said or "Path" in str(kinds_of(info)):
-                    return Told(cls, name, any(isinstance(m, Writes) for m in info.metadata))
-                return None
-    return (
-        Told(None, p.name, p.name == "out") if "Path" in str(p.type_descriptor.annotation) else None
-    )
+def is_path(of):
+    return "Path" in str(kinds_of(fields_of(of.cls)[of.own]))
 
 
 @cache
 def declared():
     """(path, inputs, outputs, all parameters) of every command; the first two are of files."""
-    found = []
-    for path, command in leaves(command_of(app)):
-        if path[0] in ("session", "keys"):  # its commands write into a directory of their own
-            continue
-        told = {p.name: told_of(p) for p in command.params}
-        files = {name: one for name, one in told.items() if one is not None}
-        given = {p.name: p for p in command.params}
-        reads = [(given[name], one) for name, one in files.items() if not one.writes]
-        writes = [(given[name], one) for name, one in files.items() if one.writes]
+    build, found = commands.typer_command, []
+
+    def with_fields(name, about, call, every, common):
+        made = build(name, about, call, every, common)
+        made.made_of = {p.name: p for p in every}
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "typer_command", with_fields)
+        every = [one for one in leaves(command_of(app)) if one[0][0] not in ("session", "keys")]
+    for path, command in every:  # those two write into a directory of their own
+        of = [(p, command.made_of[p.name]) for p in command.params if p.name in command.made_of]
+        files = [one for one in of if said(one[1], Holds, Reads, Writes) or is_path(one[1])]
+        reads, writes = ([one for one in files if said(one[1], Writes) == w] for w in (False, True))
         found.append((path, reads, writes, command.params))
     return found
 
 
-def spelled(files, path):
+def spelled(of, path):
     """A file in the form that an option has for it; None where it has another name."""
-    forms = (str(path), f"{path}:c", f"M={path}", f"table:{path}")
-    return next((one for one in forms if files is None or [*files.paths(one)] == [path]), None)
+    for form in (str(path), f"{path}:c", f"M={path}", f"table:{path}"):
+        given = {of.own: Path(form) if is_path(of) else form}
+        if [one for _, one, _ in files_in(of.cls, given)] == [path]:
+            return form
+    return None
 
 
-def typed(p, files, path):
+def typed(p, text):
     """The words that give a file to a parameter."""
-    text = spelled(files, path)
     return [text] if p.param_type_name == "argument" else [p.opts[0], text]
 
 
@@ -154,8 +126,8 @@ def test_every_output_is_declared_as_one():
 def test_every_path_is_declared():
     """Also those that stand in a text: the help of such a parameter names a file."""
     known = {(path, p.name) for path, reads, writes, _ in declared() for p, _ in (*reads, *writes)}
-    for path, command in leaves(command_of(app)):
-        for p in () if path[0] in ("session", "keys") else command.params:
+    for path, _, _, every in declared():
+        for p in every:
             text = f"{p.metavar or ''} {getattr(p, 'help', '') or ''}"
             if re.search(r"TABLE:|=FILE|PATH|head file|or a file|TOML", text):
                 assert (path, p.name) in known, (path, p.name, text)
@@ -168,15 +140,15 @@ def test_no_output_of_any_command_is_its_input_or_its_other_output(tmp_path, cli
         name.write_bytes(content)
     for path, reads, writes, every in declared():
         pairs = [*product(writes, reads), *combinations(writes, 2)]
-        for (out, form), (other, files) in pairs:
-            given = {p.name: typed(p, None, tmp_path / f"no-{p.name}") for p in every if p.required}
-            same = next(one for one in names if spelled(form, one) and spelled(files, one))
-            given |= {out.name: typed(out, form, same), other.name: typed(other, files, same)}
+        for pair in pairs:
+            given = {p.name: typed(p, str(tmp_path / f"no-{p.name}")) for p in every if p.required}
+            same = next(one for one in names if all(spelled(of, one) for _, of in pair))
+            given |= {p.name: typed(p, spelled(of, same)) for p, of in pair}
             words = [word for p in every if p.name in given for word in given[p.name]]
             done = cli(*path, *words)
             assert done.exit_code == USAGE, (words, done.stderr)
-            assert name_of(out) in done.stderr, (words, done.stderr)
-            assert name_of(other) in done.stderr, (words, done.stderr)
+            for p, _ in pair:
+                assert name_of(p) in done.stderr, (words, done.stderr)
             assert same.read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["same.afl", "same.csv"]
 
