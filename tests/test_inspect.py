@@ -200,28 +200,26 @@ def table(path, train, names):
     return path
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_name_is_a_client_and_a_file(train, tmp_path, suffix):
+def test_a_name_is_a_client_and_a_file(train, tmp_path):
     """Through a table, a partition and files to their sum; and through an export and back."""
-    ids = row_ids(train)
+    ids, file = row_ids(train), {"scheme": "file"}
     whole = afltool.local_stats(train, "linear", tmp_path / "w.h5", client="all", sum=True)
     for number, names in enumerate((ODD, ["01", "1"], WILD)):
         at = tmp_path / str(number)
         at.mkdir()
-        where, again = table(at / f"t{suffix}", train, names), at / "again.csv"
-        how = {"scheme": "file", "export": again}
-        dealt = afltool.partition(train, at / "c.h5", table=where, **how)
+        csv_table, parquet = (table(at / f"t{end}", train, names) for end in (".csv", ".parquet"))
+        dealt = afltool.partition(train, at / "c.h5", table=csv_table, export=at / "e.csv", **file)
         p = load_partition(dealt)
-        assert set(p.names) == set(names)
         owner = {row.decode(): p.names[k] for row, k in zip(p.row_ids, p.client, strict=True)}
         assert [owner[i] for i in ids] == [names[k % len(names)] for k in range(ROWS)]
+        for k, again in enumerate((parquet, at / "e.csv")):
+            other = afltool.partition(train, at / f"{k}.h5", table=again, **file)
+            assert afltool.info(other)["digest"] == p.digest()
         stats = afltool.local_stats(train, "linear", at / "s", partition=dealt)
-        assert len(list(stats.iterdir())) == len(set(names))
         total = afltool.info(afltool.aggregate([stats], at / "t.h5"))
-        assert sorted(total["client_names"]) == sorted(set(names))
+        assert sorted(total["client_names"]) == sorted(p.names) == sorted(set(names))
+        assert len(list(stats.iterdir())) == len(p.names)
         assert total["digest"] == afltool.info(whole)["digest"]
-        other = afltool.partition(train, at / "d.h5", scheme="file", table=again)
-        assert afltool.info(other)["digest"] == afltool.info(dealt)["digest"]
 
 
 def test_files_of_clients(road, train, tmp_path, cli):

@@ -222,29 +222,17 @@ def twins(tmp_path_factory):
     at = tmp_path_factory.mktemp("twins")
     raw = embeddings(at / "x.npz", 60, d=8, classes=2)
     files = [
-        afltool.import_embeddings(raw, at / f"{len(names)}.h5", classes=names)
+        afltool.import_embeddings(raw, at / str(len(names)) / "x.h5", classes=names)
         for names in (("a", "b"), ("a", "b", "c"))
     ]
     assert len({afltool.info(path)["digest"] for path in files}) == 1
     return files
 
 
-def _local_stats(rows, at):
-    return afltool.local_stats(rows, "linear", at / "s", client="site")
-
-
-def _split(rows, at):
-    (at / "cut").mkdir(exist_ok=True)
-    same_name = at / "cut" / "x.h5"
-    same_name.unlink(missing_ok=True)
-    same_name.symlink_to(rows)
-    return afltool.split(same_name, at / "parts", test=0.5)
-
-
 MADE_OF_ROWS = {
-    "local-stats": _local_stats,
+    "local-stats": lambda rows, at: afltool.local_stats(rows, "linear", at / "s", client="site"),
+    "split": lambda rows, at: afltool.split(rows, at / "parts", test=0.5),
     "convert": lambda rows, at: afltool.convert(rows, at / "c.h5", dtype="float32"),
-    "split": _split,
     "partition": lambda rows, at: afltool.partition(rows, at / "p.h5", scheme="iid", clients=2),
 }
 
@@ -276,10 +264,10 @@ def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
             make(local_stats.job(how, files), files)
         return load_statistics(tmp_path / out).arrays["cross"].shape
 
-    dealt = [afltool.partition(rows, tmp_path / f"p-{rows.stem}.h5", scheme="iid", clients=2)
-             for rows in twins]  # fmt: skip
-    assert gathered(twins[0], "2.h5", dealt[0]) == (8, 2)
-    assert gathered(twins[1], "3.h5", dealt[1]) == (8, 3)
+    dealt = [afltool.partition(rows, tmp_path / f"{k}.h5", scheme="iid", clients=2)
+             for k, rows in enumerate(twins)]  # fmt: skip
+    assert gathered(twins[0], "two.h5", dealt[0]) == (8, 2)
+    assert gathered(twins[1], "three.h5", dealt[1]) == (8, 3)
     with pytest.raises(MismatchError, match="rows of 2 classes"):
         gathered(twins[1], "x.h5", dealt[0])
 

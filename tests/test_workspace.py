@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import embeddings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,29 +187,3 @@ def test_the_cheaper_exchange_is_chosen_and_said(split, tmp_path, capsys):
     for more in ({"head": "linear"}, {"head": "deepafl", "incremental": True}):
         with pytest.raises(UsageError, match="full-gram"):
             afltool.run(RunConfig(**split, full_gram=True, **more), tmp_path / "run")
-
-
-# ---------------------------------------------------------------- killed at any moment
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_files(split, tmp_path):
-    words = [
-        *("--train-features", split["train_features"], "--test-features", split["test_features"]),
-        *("--head", "deepafl", "--layers", 3, "--width", 128, "--clients", 5, "--memory", "0"),
-    ]
-    begun = time.perf_counter()
-    done = installed("run", *words, "-o", tmp_path / "whole")
-    assert done.returncode == 0, done.stderr
-    whole, took = digests(tmp_path / "whole"), time.perf_counter() - begun
-    rng, cut = random.Random(5), tmp_path / "cut"
-    for _ in range(3):
-        child = installed("run", *words, "-o", cut, wait=False)
-        time.sleep(rng.uniform(0.5, 0.9) * took)
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    done = installed("run", *words, "-o", cut)
-    assert done.returncode == 0, done.stderr
-    assert digests(cut) == whole
-    assert {p.name for p in cut.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
-    assert not [p for p in Path(cut).rglob("*") if "scratch" in p.name]

@@ -35,9 +35,8 @@ def info(path: str | Path) -> Facts:
     is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
-    header = hdf5.read_header(path)
+    header = hdf5.verify(path, rows=False)
     large = header["kind"] == "features"
-    header = header if large else hdf5.verify(path)
     with hdf5.damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     return {
