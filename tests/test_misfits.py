@@ -32,11 +32,9 @@ OPTIONS_OF = {
 }
 
 
-def rounds(name, road, at, options=None):
+def rounds(name, road, at):
     """Every (head file, total, next head file) of a head from its start to its end."""
-    head = afltool.head(
-        name, at / "0.h5", head_options=OPTIONS_OF[name] if options is None else options
-    )
+    head = afltool.head(name, at / "0.h5", head_options=OPTIONS_OF[name])
     number = 0
     while load_head(head)[0].phase() is not None:
         number += 1

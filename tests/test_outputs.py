@@ -41,14 +41,11 @@ def copies(road, tmp_path):
 
 
 def each_output(at):
-    """A command of every way to write: the output last, with the files that it reads."""
-    head, test, clients, stats = (at / n for n in ("head.h5", "test.h5", "clients.h5", "stats"))
-    look = ["plot", "partition", clients, "--width-mm", 40, "--dpi", 30, "-o"]
+    """A command that writes HDF5 and one that writes a text: the output last, with its inputs."""
+    head, test, stats = (at / name for name in ("head.h5", "test.h5", "stats"))
     return {
-        "aggregate": (["aggregate", stats, "-o"], [sorted(stats.iterdir())[0]]),
+        "aggregate": (["aggregate", stats, "-o"], [min(stats.iterdir())]),
         "evaluate": (["evaluate", head, test, "-o"], [head, test]),
-        "plot": (look, [clients]),
-        "predict": (["predict", head, test, "-o"], [head, test]),
     }
 
 
@@ -181,18 +178,13 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
         afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)
 
 
-#: Of commands that take names of some endings only; the others write anything.
-SUFFIXES = {"plot": ".png", "predict": ".csv"}
-
-
-@pytest.mark.parametrize("name", ["aggregate", "evaluate", "plot", "predict"])
+@pytest.mark.parametrize("name", ["aggregate", "evaluate"])
 def test_what_is_there_stays_unless_it_may_be_replaced(name, copies, cli):
     """No input, by any of its names, and with --overwrite; no other file without it."""
     args, inputs = each_output(copies)[name]
     for path in inputs:
         before = path.read_bytes()
-        suffix = SUFFIXES["predict"] if name == "predict" else path.suffix
-        hard, soft = copies / f"hard{suffix}", copies / f"soft{suffix}"
+        hard, soft = copies / "hard.h5", copies / "soft.h5"
         os.link(path, hard)
         soft.symlink_to(path)
         for out, flags in product((path, hard, soft), ([], ["--overwrite"])):
@@ -203,7 +195,7 @@ def test_what_is_there_stays_unless_it_may_be_replaced(name, copies, cli):
             assert not partial_path(out).exists()
         hard.unlink()
         soft.unlink()
-    out = copies / f"out{SUFFIXES.get(name, '.h5')}"
+    out = copies / "out.h5"
     for content in ((copies / "test.h5").read_bytes(), b"my thesis\n", b"\x89PNG\r\n\x1a\n\0"):
         out.write_bytes(content)
         done = cli(*args, out)

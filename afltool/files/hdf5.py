@@ -314,8 +314,8 @@ def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) 
     return values
 
 
-def _claim(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], int]:
-    """The shape of an array below /arrays, and its bytes in the file.
+def _additive(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], list[h5py.Dataset]]:
+    """The shape of an array below /arrays, and the datasets of its numbers.
 
     Of thin ones 0.3 wrote what is not 0, and beside it the shape and a bitmap of where it is.
     """
@@ -323,24 +323,21 @@ def _claim(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], int
         [checked_dataset(path, file, f"{schema.ARRAYS}/{name}")],
         f"{schema.SPARSE}/{name}",
     )
-    shape = parts[0].shape
-    if thin in file:
-        parts.append(checked_dataset(path, file, f"{thin}/{schema.KEPT}"))
-        found = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
-        if found.dtype.str != "<i8" or found.ndim != 1 or found.min(initial=0) < 0:
-            raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
-        shape = tuple(found.tolist())
-    return shape, sum(part.id.get_storage_size() for part in parts)
+    if thin not in file:
+        return parts[0].shape, parts
+    shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
+    if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
+        raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
+    return tuple(shape.tolist()), [*parts, checked_dataset(path, file, f"{thin}/{schema.KEPT}")]
 
 
-def _additive(path: Path, file: h5py.File, name: str, shape: tuple[int, ...]) -> Array:
-    values, thin = get_array(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
-    if thin in file:
-        kept, found = get_array(path, file, f"{thin}/{schema.KEPT}"), values
+def _whole(path: Path, shape: tuple[int, ...], parts: Sequence[h5py.Dataset]) -> Array:
+    values: Array = parts[0][()]
+    for kept in parts[1:]:
         if kept.dtype != np.uint8 or kept.shape != (-(-prod(shape) // 8),):
-            raise damaged(path, f"/{thin}/{schema.KEPT} is not a bitmap of {prod(shape)} places")
-        values = np.zeros(prod(shape), dtype=found.dtype)
-        values[np.unpackbits(kept, count=len(values)).view(bool)] = found
+            raise damaged(path, f"{kept.name} is not a bitmap of {prod(shape)} places")
+        found, values = values, np.zeros(prod(shape), dtype=values.dtype)
+        values[np.unpackbits(kept[()], count=len(values)).view(bool)] = found
     return values.reshape(shape)
 
 
@@ -420,15 +417,15 @@ def read_file(path: Path, kind: str, seen: Header | None = None) -> tuple[Header
             raise damaged(path, f"no {kind} file holds /{strange[0]}")
         group = file.get(schema.ARRAYS)
         names = [*group] if isinstance(group, h5py.Group) else []
-        claims = {name: _claim(path, file, name) for name in names}
+        summed = {name: _additive(path, file, name) for name in names}
         # Each number takes 8 bytes in memory, whatever its type in the file.
-        claimed = sum(8 * prod(shape) for shape, _ in claims.values())
-        check_backed(claimed, sum(held for _, held in claims.values()), f"{path} is")
+        claimed = sum(8 * prod(shape) for shape, _ in summed.values())
+        held = sum(part.id.get_storage_size() for _, parts in summed.values() for part in parts)
+        check_backed(claimed, held, f"{path} is")
         groups = {schema.HEADER, schema.ARRAYS, schema.SPARSE}
         arrays = {name: get_array(path, file, name) for name in sorted(set(file) - groups)}
-        for name, (shape, _) in claims.items():
-            arrays[f"{schema.ARRAYS}/{name}"] = _additive(path, file, name, shape)
-        return header, arrays
+        whole = {f"{schema.ARRAYS}/{name}": _whole(path, *one) for name, one in summed.items()}
+        return header, {**arrays, **whole}
 
 
 def additive(arrays: Mapping[str, Array]) -> dict[str, Array]:
