@@ -13,23 +13,6 @@ import numpy as np
 from afltool.files import hdf5, outputs, schema
 from afltool.files.hdf5 import put_array, writing
 
-# The least that a statistics file says of itself.
-HEADER = {
-    "digest": "x",
-    "recipe": {"stage": "", "options": {}, "inputs": {}},
-    "provenance": {},
-    "phase": "codes",
-    "context": {
-        "space": {"dim": 1, "dtype": "int16", "fraction_bits": 9},
-        "classes": [],
-        "head": {"name": "safle", "options": {}, "phase": "codes", "digest": "x"},
-    },
-    "clients": {
-        "names": [], "rows": [], "gamma": [], "partition": [], "source": [], "held_out": [],
-        "dealt_to": [], "partitions": [], "sources": [],
-    },
-}  # fmt: skip
-
 
 def cut(source: Path, target: Path, size: int) -> Path:
     """The first ``size`` bytes of a file; counted from the end if negative."""
@@ -128,21 +111,6 @@ def with_header(source: Path, target: Path, data: bytes) -> None:
     with h5py.File(target, "r+", locking=False, libver=schema.LIBVER) as file:
         put_array(file, schema.HEADER, np.frombuffer(data, np.uint8))
         file.attrs[schema.HEADER_SHA256] = np.bytes_(hashlib.sha256(data).hexdigest().encode())
-
-
-def thinned(path: Path, name: str) -> Path:
-    """The same file with an array below /arrays as 0.3 wrote thin ones: its numbers that are not 0,
-    and a bitmap of where they are."""
-    how = {"shuffle": True, "compression": "gzip", "fletcher32": True}
-    with h5py.File(path, "r+", locking=False, libver=schema.LIBVER) as file:
-        value = file[f"arrays/{name}"][()]
-        del file[f"arrays/{name}"]
-        there, kept = value != 0, f"sparse/{name}/kept"
-        for dataset, part in ((f"arrays/{name}", value[there]), (kept, np.packbits(there))):
-            file.create_dataset(dataset, data=part, chunks=part.shape, **how)
-        shape = np.array(value.shape, "<i8")
-        file.create_dataset(f"sparse/{name}/shape", data=shape, chunks=True, fletcher32=True)
-    return path
 
 
 def unfinished(path: Path) -> Path:

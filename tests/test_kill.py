@@ -103,9 +103,10 @@ def stages(tmp_path_factory):
         ),
         "solve": Stage(lambda f: ["solve", total, "--ridge", "auto", "-o", f / "h.h5"], "h.h5"),
         "run": Stage(
-            lambda f: ["run", *backbone, "--limit", 64, "--clients", 20, "--ridge", 1,
-                       "--store", f / "store", "--keep-clients", "-o", f / "run"],
-            "run/05-head.h5",
+            lambda f: ["run", *backbone, "--limit", 64, "--clients", 20, "--head", "deepafl",
+                       "--layers", 2, "--width", 16, "--store", f / "store", "--keep-clients",
+                       "-o", f / "run"],
+            "run/head-final.h5",
             eager=True,
         ),
     }  # fmt: skip

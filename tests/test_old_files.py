@@ -1,5 +1,5 @@
-"""Files of 0.1.0 to the last version before 0.4 are read, added, solved and gone on with; what
-sessions sent is not. tests/golden/make.py made the archives with the commands of each version."""
+"""Files of 0.1.0 to 0.3.0 are read, added, solved and gone on with; what sessions sent is not.
+tests/golden/make.py made the archives with the commands of each version."""
 
 from __future__ import annotations
 
@@ -19,22 +19,16 @@ import afltool
 GOLDEN = Path(__file__).parent / "golden"
 
 
-VERSIONS = ("0.2.0", "0.3.0", "0.3.0-262611b")
-
-
-FORMAT = "--compute"
-
-
-APART = ("linear", "lda", "deepafl-fixed")
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def archive(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("golden")
-    with tarfile.open(GOLDEN / f"afltool-{request.param}.tar.xz") as tar:
+def unpacked(name, folder):
+    with tarfile.open(GOLDEN / name) as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
         tar.extractall(folder)
     return folder
+
+
+@pytest.fixture(scope="module", params=("0.2.0", "0.3.0"))
+def archive(request, tmp_path_factory):
+    return unpacked(f"afltool-{request.param}.tar.xz", tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture
@@ -42,6 +36,14 @@ def old(archive, monkeypatch):
     """The archive's folder, which is read only here and in which its relative paths hold."""
     monkeypatch.chdir(archive)
     return archive
+
+
+@pytest.fixture
+def mine(archive, tmp_path, monkeypatch):
+    """A copy of it, to go on with."""
+    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def said(cli, *words):
@@ -57,10 +59,11 @@ def kept(path):
 def hashes(folder, pattern="*"):
     """SHA-256 of every file's bytes, by its path."""
     files = sorted(path for path in Path(folder).rglob(pattern) if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def digest(path):
+    return afltool.info(path)["digest"]
 
 
 def test_every_file_is_intact_and_has_its_digest_and_its_recipe(old):
@@ -95,19 +98,17 @@ def scores(path):
     return np.array([[float(v) for k, v in row.items() if k.startswith("score:")] for row in rows])
 
 
-def test_no_command_makes_its_output_again(archive, cli, tmp_path, monkeypatch):
+def test_no_command_makes_its_output_again(mine, cli, monkeypatch):
     """The recipes of old files are those that the same commands have today."""
-    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AFLTOOL_STORE", "store")
-    every = numbers(tmp_path)
+    every = numbers(mine)
     for words in kept("commands.json"):
-        if words[:2] in (["head", "random-features"], ["head", "deepafl"]) and FORMAT not in words:
-            words += [FORMAT, "float32"]  # what was meant where none was given
+        if words[:2] in (["head", "random-features"], ["head", "deepafl"]):
+            words += ["--compute", "float32"] * ("--compute" not in words)  # the default of then
         if words[0] == "extract":
             words += ["--preprocess", "paper"]
         said(cli, *words)
-        assert numbers(tmp_path) == every, words
+    assert numbers(mine) == every
 
 
 def numbers(folder):
@@ -117,45 +118,39 @@ def numbers(folder):
 
 
 def test_old_sums_and_new_ones_are_the_same_and_add_up(old, cli, tmp_path):
-    for name in APART:
-        new = tmp_path / name
-        said(cli, "local-stats", "train.h5", "--partition", "clients.h5", "--head",
-             f"heads/{name}-0.h5", "-o", new)  # fmt: skip
-        for path in sorted(Path(f"stats/{name}-1").iterdir()):
-            assert digest(new / path.name) == digest(path)
-        mixed = [f"stats/{name}-1/client-0.h5", *(new / f"client-{i}.h5" for i in (1, 2))]
+    for name in ("linear", "lda", "deepafl-fixed"):
+        head = f"heads/{name}-0.h5"
+        new = afltool.local_stats("train.h5", head, tmp_path / name, partition="clients.h5")
+        mixed = mixture(new, Path(f"stats/{name}-1"))
         total = afltool.aggregate(mixed, tmp_path / f"{name}.h5")
         assert digest(total) == digest(f"totals/{name}-1.h5")
 
 
-def digest(path):
-    return afltool.info(path)["digest"]
+def mixture(new, old):
+    """Equal files of clients: the first one is old, the others are new."""
+    for path in sorted(old.iterdir()):
+        assert digest(new / path.name) == digest(path)
+    return [old / "client-0.h5", *(new / f"client-{i}.h5" for i in (1, 2))]
 
 
-def test_an_old_run_is_gone_on_with(archive, cli, tmp_path, monkeypatch):
-    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
+def test_an_old_run_is_gone_on_with(mine, cli):
     expected = kept("run/06-metrics.json")
     for missing in (("06-",), ("04-total-3", "05-head-3", "06-")):
         for path in Path("run").iterdir():
             if path.name.startswith(missing):
                 path.unlink()
-        before = hashes(Path("run"), "0*.h5")
+        before = hashes("run", "0*.h5")
         said(cli, "run", "run.toml", "-o", "run")
         now = kept("run/06-metrics.json")
         assert (now["top1"], now["confusion"]) == (expected["top1"], expected["confusion"])
-        after = hashes(Path("run"), "0*.h5")
-        assert {name: after[name] for name in before} == before
+        assert before.items() <= hashes("run", "0*.h5").items()
 
 
-def test_finished_cells_of_an_old_study_stay(archive, cli, tmp_path, monkeypatch):
-    shutil.copytree(archive, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    cells = sorted(path for path in Path("study/cells").iterdir() if path.is_dir())
-    assert len(cells) == 4
-    before = hashes(Path("study/cells"))
+def test_finished_cells_of_an_old_study_stay(mine, cli):
+    before = hashes("study/cells")
+    assert len({Path(path).parts[2] for path in before}) == 4
     said(cli, "study", "study.toml", "-o", "study")
-    assert hashes(Path("study/cells")) == before
+    assert hashes("study/cells") == before
     assert "100.00" in said(cli, "table", "study")
 
 
@@ -165,14 +160,10 @@ def test_finished_cells_of_an_old_study_stay(archive, cli, tmp_path, monkeypatch
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """48 rows of training and 24 of test, three clients, a head of each kind, and a run."""
-    folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(GOLDEN / "afltool-0.1.0.tar.gz") as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before Python 3.11.4
-        tar.extractall(folder)
-    return folder / "v0.1.0"
+    return unpacked("afltool-0.1.0.tar.gz", tmp_path_factory.mktemp("old")) / "v0.1.0"
 
 
-def test_the_first_version_is_read_added_and_solved(first, cli, tmp_path):
+def test_the_first_version_is_read_added_and_solved(first, tmp_path):
     listed = [line.split() for line in (first / "digests.txt").read_text().splitlines()]
     assert len(listed) == 24
     for name, value in listed:
@@ -184,9 +175,7 @@ def test_the_first_version_is_read_added_and_solved(first, cli, tmp_path):
             assert found[key] == expected[key], path
     new = afltool.local_stats(first / "train.h5", first / "head0.h5", tmp_path / "new",
                               partition=first / "clients.h5")  # fmt: skip
-    for one in sorted((first / "stats").iterdir()):
-        assert digest(new / one.name) == digest(one)
-    mixed = [first / "stats" / "client-0.h5", *(new / f"client-{i}.h5" for i in (1, 2))]
+    mixed = mixture(new, first / "stats")
     assert digest(afltool.aggregate(mixed, tmp_path / "t.h5")) == digest(first / "total.h5")
     less = afltool.aggregate([first / "total.h5"], tmp_path / "l.h5", subtract=[mixed[2]])
     assert digest(less) == digest(afltool.aggregate(mixed[:2], tmp_path / "two.h5"))

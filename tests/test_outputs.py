@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import stat
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
 from pathlib import Path
@@ -16,13 +15,13 @@ import pytest
 from conftest import command_of, inside
 
 import afltool
+from afltool.cli import commands
 from afltool.cli.app import app
 from afltool.errors import UsageError
 from afltool.files.features import open_features
 from afltool.files.outputs import partial_path
 from afltool.options.base import (
     Holds,
-    Options,
     Reads,
     Writes,
     fields_of,
@@ -42,14 +41,11 @@ def copies(road, tmp_path):
 
 
 def each_output(at):
-    """A command of every way to write: the output last, with the files that it reads."""
-    head, test, clients, stats = (at / n for n in ("head.h5", "test.h5", "clients.h5", "stats"))
-    look = ["plot", "partition", clients, "--width-mm", 40, "--dpi", 30, "-o"]
+    """A command that writes HDF5 and one that writes a text: the output last, with its inputs."""
+    head, test, stats = (at / name for name in ("head.h5", "test.h5", "stats"))
     return {
-        "aggregate": (["aggregate", stats, "-o"], [sorted(stats.iterdir())[0]]),
+        "aggregate": (["aggregate", stats, "-o"], [min(stats.iterdir())]),
         "evaluate": (["evaluate", head, test, "-o"], [head, test]),
-        "plot": (look, [clients]),
-        "predict": (["predict", head, test, "-o"], [head, test]),
     }
 
 
@@ -65,74 +61,47 @@ def leaves(command, path=()):
         yield from leaves(inner[name], (*path, name))
 
 
-@dataclass(frozen=True)
-class Told:
-    """What a parameter of a command says of files: by the field that it is made of, or its type."""
-
-    cls: type | None
-    name: str
-    writes: bool
-
-    def paths(self, text):
-        if self.cls is None:
-            return [Path(text)]
-        plain = "Path" in str(kinds_of(fields_of(self.cls)[self.name]))
-        given = {self.name: Path(text) if plain else text}
-        return [path for _, path, _ in files_in(self.cls, given)]
+def said(of, *kinds):
+    """Whether the field of a `Parameter` says so of a file."""
+    return any(isinstance(one, kinds) for one in fields_of(of.cls)[of.own].metadata)
 
 
-@cache
-def classes():
-    """Every class of options."""
-    found, todo = [], [Options]
-    while todo:
-        found.append(todo.pop())
-        todo += found[-1].__subclasses__()
-    return found
-
-
-def told_of(p):
-    """`Told` of a parameter that names a file; None of another one."""
-    if p.name in ("as_json", "overwrite", "help_all"):
-        return None
-    for cls in classes():
-        for name, info in fields_of(cls).items():
-            about = (info.description or "").partition(" (default: ")[0]
-            if p.name.endswith(name) and about and (p.help or "").startswith(about):
-                said = any(isinstance(m, (Holds, Reads, Writes)) for m in info.metadata)
-                if said or "Path" in str(kinds_of(info)):
-                    return Told(cls, name, any(isinstance(m, Writes) for m in info.metadata))
-                return None
-    return (
-        Told(None, p.name, p.name == "out") if "Path" in str(p.type_descriptor.annotation) else None
-    )
+def is_path(of):
+    return "Path" in str(kinds_of(fields_of(of.cls)[of.own]))
 
 
 @cache
 def declared():
     """(path, inputs, outputs, all parameters) of every command; the first two are of files."""
-    found = []
-    for path, command in leaves(command_of(app)):
-        if path[0] in ("session", "keys"):  # its commands write into a directory of their own
-            continue
-        told = {p.name: told_of(p) for p in command.params}
-        files = {name: one for name, one in told.items() if one is not None}
-        given = {p.name: p for p in command.params}
-        reads = [(given[name], one) for name, one in files.items() if not one.writes]
-        writes = [(given[name], one) for name, one in files.items() if one.writes]
+    build, found = commands.typer_command, []
+
+    def with_fields(name, about, call, every, common):
+        made = build(name, about, call, every, common)
+        made.made_of = {p.name: p for p in every}
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commands, "typer_command", with_fields)
+        every = [one for one in leaves(command_of(app)) if one[0][0] not in ("session", "keys")]
+    for path, command in every:  # those two write into a directory of their own
+        of = [(p, command.made_of[p.name]) for p in command.params if p.name in command.made_of]
+        files = [one for one in of if said(one[1], Holds, Reads, Writes) or is_path(one[1])]
+        reads, writes = ([one for one in files if said(one[1], Writes) == w] for w in (False, True))
         found.append((path, reads, writes, command.params))
     return found
 
 
-def spelled(files, path):
+def spelled(of, path):
     """A file in the form that an option has for it; None where it has another name."""
-    forms = (str(path), f"{path}:c", f"M={path}", f"table:{path}")
-    return next((one for one in forms if files is None or [*files.paths(one)] == [path]), None)
+    for form in (str(path), f"{path}:c", f"M={path}", f"table:{path}"):
+        given = {of.own: Path(form) if is_path(of) else form}
+        if [one for _, one, _ in files_in(of.cls, given)] == [path]:
+            return form
+    return None
 
 
-def typed(p, files, path):
+def typed(p, text):
     """The words that give a file to a parameter."""
-    text = spelled(files, path)
     return [text] if p.param_type_name == "argument" else [p.opts[0], text]
 
 
@@ -154,8 +123,8 @@ def test_every_output_is_declared_as_one():
 def test_every_path_is_declared():
     """Also those that stand in a text: the help of such a parameter names a file."""
     known = {(path, p.name) for path, reads, writes, _ in declared() for p, _ in (*reads, *writes)}
-    for path, command in leaves(command_of(app)):
-        for p in () if path[0] in ("session", "keys") else command.params:
+    for path, _, _, every in declared():
+        for p in every:
             text = f"{p.metavar or ''} {getattr(p, 'help', '') or ''}"
             if re.search(r"TABLE:|=FILE|PATH|head file|or a file|TOML", text):
                 assert (path, p.name) in known, (path, p.name, text)
@@ -166,17 +135,22 @@ def test_no_output_of_any_command_is_its_input_or_its_other_output(tmp_path, cli
     names, content = [tmp_path / "same.csv", tmp_path / "same.afl"], b"row,site\n"
     for name in names:
         name.write_bytes(content)
+    seen = set()
     for path, reads, writes, every in declared():
         pairs = [*product(writes, reads), *combinations(writes, 2)]
-        for (out, form), (other, files) in pairs:
-            given = {p.name: typed(p, None, tmp_path / f"no-{p.name}") for p in every if p.required}
-            same = next(one for one in names if spelled(form, one) and spelled(files, one))
-            given |= {out.name: typed(out, form, same), other.name: typed(other, files, same)}
+        for pair in pairs:
+            fields = tuple((of.cls, of.own) for _, of in pair)  # several commands share some
+            if fields in seen:
+                continue
+            seen.add(fields)
+            given = {p.name: typed(p, str(tmp_path / f"no-{p.name}")) for p in every if p.required}
+            same = next(one for one in names if all(spelled(of, one) for _, of in pair))
+            given |= {p.name: typed(p, spelled(of, same)) for p, of in pair}
             words = [word for p in every if p.name in given for word in given[p.name]]
             done = cli(*path, *words)
             assert done.exit_code == USAGE, (words, done.stderr)
-            assert name_of(out) in done.stderr, (words, done.stderr)
-            assert name_of(other) in done.stderr, (words, done.stderr)
+            for p, _ in pair:
+                assert name_of(p) in done.stderr, (words, done.stderr)
             assert same.read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["same.afl", "same.csv"]
 
@@ -204,18 +178,13 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
         afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)
 
 
-#: Of commands that take names of some endings only; the others write anything.
-SUFFIXES = {"plot": ".png", "predict": ".csv"}
-
-
-@pytest.mark.parametrize("name", ["aggregate", "evaluate", "plot", "predict"])
+@pytest.mark.parametrize("name", ["aggregate", "evaluate"])
 def test_what_is_there_stays_unless_it_may_be_replaced(name, copies, cli):
     """No input, by any of its names, and with --overwrite; no other file without it."""
     args, inputs = each_output(copies)[name]
     for path in inputs:
         before = path.read_bytes()
-        suffix = SUFFIXES["predict"] if name == "predict" else path.suffix
-        hard, soft = copies / f"hard{suffix}", copies / f"soft{suffix}"
+        hard, soft = copies / "hard.h5", copies / "soft.h5"
         os.link(path, hard)
         soft.symlink_to(path)
         for out, flags in product((path, hard, soft), ([], ["--overwrite"])):
@@ -226,7 +195,7 @@ def test_what_is_there_stays_unless_it_may_be_replaced(name, copies, cli):
             assert not partial_path(out).exists()
         hard.unlink()
         soft.unlink()
-    out = copies / f"out{SUFFIXES.get(name, '.h5')}"
+    out = copies / "out.h5"
     for content in ((copies / "test.h5").read_bytes(), b"my thesis\n", b"\x89PNG\r\n\x1a\n\0"):
         out.write_bytes(content)
         done = cli(*args, out)
@@ -244,15 +213,20 @@ def test_odd_places_are_refused_and_stay_as_they_are(stage, copies, cli, monkeyp
     os.mkfifo("pipe.h5")
     (copies / "link.h5").symlink_to(copies / "target.h5")
     (copies / "folder.h5").mkdir()
+    for key in ("old.key", "old.pub"):
+        (copies / key).write_text(key)
     places = ["", ".", "..", "/", "-", "x.h5.partial", "/dev/null", "/dev/stdout", "pipe.h5",
-              "link.h5", "folder.h5", "x" * 300]  # fmt: skip
+              "link.h5", "folder.h5", "old.key", "old.pub", "x" * 300]  # fmt: skip
     for place, flags in product(places, ([], ["--overwrite"])):
         if (stage, place) != ("evaluate", "-"):
             done = cli(*each_output(copies)[stage][0], place, *flags)
             assert done.exit_code in (USAGE, INPUT), (place, done.stderr)
+            if flags:
+                assert ("has the name of a key" in done.stderr) == place.startswith("old.")
             assert len(done.stderr) > 20
     assert os.lstat("/dev/null").st_rdev == null.st_rdev
     assert stat.S_ISFIFO(os.lstat("pipe.h5").st_mode)
+    assert [(copies / key).read_text() for key in ("old.key", "old.pub")] == ["old.key", "old.pub"]
     assert (copies / "link.h5").is_symlink()
     assert not (copies / "target.h5").exists()
     assert not list(copies.glob("**/*.partial"))
@@ -293,23 +267,9 @@ def test_an_equal_text_is_kept_and_another_is_refused_unless_asked(copies, cli):
         assert out.read_bytes() == before
 
 
-def test_outputs_to_stdout_and_to_one_path(copies, cli):
-    args, both = ["evaluate", copies / "head.h5", copies / "test.h5"], copies / "both"
+def test_outputs_to_stdout(copies, cli):
+    args = ["evaluate", copies / "head.h5", copies / "test.h5"]
     assert json.loads(cli(*args, "-o", "-").stdout)["n"] == 200
     done = cli(*args, "-o", "-", "--json")
     assert (done.exit_code, done.stdout) == (USAGE, "")
-    done = cli(*args, "-o", both, "--errors", both, "--overwrite")
-    assert (done.exit_code, "two outputs with one path" in done.stderr) == (USAGE, True)
     assert not (Path.cwd() / "-").exists()
-    assert not both.exists()
-
-
-def test_no_command_replaces_a_key(copies, cli):
-    """By its name."""
-    for name in ("old.key", "old.pub"):
-        path = copies / name
-        path.write_text(name)
-        done = cli("evaluate", copies / "head.h5", copies / "test.h5", "-o", path, "--overwrite")
-        assert done.exit_code == USAGE, (path, done.stderr)
-        assert f"{path} exists and has the name of a key" in " ".join(done.stderr.split())
-        assert path.read_text() == name

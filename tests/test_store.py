@@ -7,15 +7,14 @@ import hashlib
 import json
 import os
 import random
-import resource
+import tracemalloc
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from conftest import installed
-from damage import HEADER, cut, flip, forge, middle_of, outward_ways, thinned, with_header
+from damage import cut, flip, forge, middle_of, outward_ways, with_header
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -203,14 +202,6 @@ def test_a_header_that_no_reader_would_take_is_not_written(road, tmp_path, monke
 # ---------------------------------------------------------------- every altered byte
 
 
-def same_or_refused(path, use, expected):
-    """Whether what is read from the file is what it was; None when the file is refused."""
-    try:
-        return use(path) == expected
-    except AflError:
-        return None
-
-
 def whole_features(path):
     with open_features(path) as f:
         blocks = [b for _, b in f.stored_blocks()]
@@ -240,15 +231,16 @@ def files(road, tmp_path):
 def test_no_altered_byte_passes_unnoticed(kind, files, tmp_path):
     """Anywhere in the file: either it is refused, or what is read is what was written."""
     source, use = files[kind], USES[kind]
-    expected, digest = use(source), verify(source)["digest"]
+    expected = use(source)
     size, draw, path = source.stat().st_size, random.Random(kind), tmp_path / "f.h5"
-    outcomes = []
+    refused = 0
     for _ in range(80):
         flip(source, path, draw.randrange(size), draw.randrange(1, 256))
-        outcomes.append(same_or_refused(path, use, expected))
-        assert outcomes[-1] is not False
-        assert same_or_refused(path, lambda p: verify(p)["digest"], digest) is not False
-    assert outcomes.count(None) > 12, "the premise: many of the flips do hit something"
+        try:
+            assert use(path) == expected
+        except AflError:
+            refused += 1
+    assert refused > 12, "the premise: many of the flips do hit something"
 
 
 def test_swapped_chunks_and_zeros_are_noticed_before_a_result(tmp_path):
@@ -315,6 +307,7 @@ NOT_OURS = [
     (instead("labels", data=np.zeros(700, "<f8"), **PLAIN), "has the type <f8"),
     (instead("labels", data=np.zeros(699, "<i8"), fletcher32=True), "699 labels"),
     (instead("labels", data=np.full(700, -1), **PLAIN), "labels run from -1 to -1"),
+    (instead("labels", data=np.full(700, 3), **PLAIN), "labels run from 3 to 3, with 3 classes"),
     (instead("features", data=np.zeros((700, D), "<f4"), fletcher32=True), "do not fit together"),
     (linked("labels", h5py.SoftLink("/features")), "/labels is a link"),
     (linked("labels", h5py.ExternalLink("f.h5", "/labels")), "/labels is a link"),
@@ -342,6 +335,10 @@ def test_what_is_no_dataset_of_ours_is_refused(road, tmp_path):
         path = changed(source, tmp_path / f"{number}.h5", make)
         with pytest.raises(CorruptFileError, match=said):
             verify(path)
+    for kind, path in road.of_each_kind().items():
+        forged = forge(path, tmp_path / f"{kind}.h5", more=np.arange(10))
+        with pytest.raises(CorruptFileError, match=f"no {kind} file holds /more"):
+            hdf5.read_file(forged, kind)
 
 
 def test_nothing_outside_the_file_is_read(road, tmp_path, cli):
@@ -361,44 +358,34 @@ def test_nothing_outside_the_file_is_read(road, tmp_path, cli):
     assert other.stat().st_atime_ns == before
 
 
-def test_what_no_file_of_its_kind_holds_is_refused(road, tmp_path):
-    for kind, path in road.of_each_kind().items():
-        forged = forge(path, tmp_path / f"{kind}.h5", more=np.arange(10))
-        with pytest.raises(CorruptFileError, match=f"no {kind} file holds /more"):
-            hdf5.read_file(forged, kind)
-
-
-def test_a_file_that_claims_gigabytes_of_zeros(road, tmp_path):
-    """400 million in less than 2 MB, every checksum right, read with a gigabyte of memory."""
-    path, count, rows = tmp_path / "bomb.h5", 400_000_000, 50_000_000
+def zeros(road, path, *counts):
+    """Less than 2 MB with arrays of so many zeros, every checksum right."""
     head = {k: v for k, v in hdf5.read_header(road.total).items() if k != "kind"}
+    how = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
+    rows = 10_000_000
     with writing(path, "statistics") as file:
-        how = {"shuffle": True, "compression": "gzip", "compression_opts": 1, "fletcher32": True}
-        data = file.create_dataset("arrays/gram", (count,), "|u1", chunks=(rows,), **how)
-        data[:rows] = 0
-        _, chunk = data.id.read_direct_chunk((0,))
-        for start in range(rows, count, rows):
-            data.id.write_direct_chunk((start,), chunk)
-        put_array(file, "arrays/cross", np.zeros((8, 4), np.int8))
+        for number, count in enumerate(counts):
+            data = file.create_dataset(f"arrays/a{number}", (count,), "|u1", chunks=(rows,), **how)
+            data[:rows] = 0
+            _, chunk = data.id.read_direct_chunk((0,))
+            for start in range(rows, count, rows):
+                data.id.write_direct_chunk((start,), chunk)
         put_array(file, "class_counts", np.zeros(4, "<i8"))
         hdf5.put_header(file, "statistics", head)
     assert path.stat().st_size < 2_000_000
-    limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))  # noqa: E731
-    done = installed("aggregate", path, "-o", tmp_path / "out.h5", preexec_fn=limit)
-    assert (done.returncode, "not plausible" in done.stderr) == (3, True), done.stderr
+    return path
 
 
-def test_claims_that_the_file_does_not_back_are_refused(road, tmp_path):
-    """Many arrays, each of them small; a thin one; headers of lists, of depth and of digits."""
-    zeros = {f"arrays__more{k}": np.zeros(30_000_000, np.uint8) for k in range(2)}
-    values = np.zeros(1 << 22, np.uint8)
-    values[:3] = 1
-    thin_one = thinned(forge(road.total, tmp_path / "t.h5", arrays__gram=values), "gram")
-    with h5py.File(thin_one, "r+", locking=False) as file:
-        file["sparse/gram/shape"][...] = [1 << 40]
-    for path in (forge(road.total, tmp_path / "f.h5", **zeros), thin_one):
+def test_claims_that_the_file_does_not_back_are_refused(road, tmp_path, monkeypatch):
+    """One array; many small ones; beyond what deflate can hold; headers of lists, depth, digits."""
+    one = zeros(road, tmp_path / "one.h5", 400_000_000)
+    for path in (one, zeros(road, tmp_path / "two.h5", 30_000_000, 30_000_000)):
+        tracemalloc.start()
         with pytest.raises(CorruptFileError, match="not plausible"):
             load_statistics(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000, "nothing is read"
     texts = {
         b'{"a":[' + b"[]," * 999_999 + b"[]]}": "lists and objects",
         b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}": "is damaged",
@@ -408,6 +395,10 @@ def test_claims_that_the_file_does_not_back_are_refused(road, tmp_path):
         with_header(road.total, tmp_path / "h.h5", text)
         with pytest.raises(CorruptFileError, match=said):
             hdf5.read_header(tmp_path / "h.h5")
+    monkeypatch.setattr(schema, "DEFLATE_RATIO", 10)
+    packed = forge(road.total, tmp_path / "p.h5", arrays__more=np.zeros(2_000_000, np.uint8))
+    with pytest.raises(CorruptFileError, match="claims the shape"):
+        hdf5.read_file(packed, "statistics")
 
 
 @pytest.mark.parametrize("more", [',"digest":"00"}', ',"note":{"a":1,"a":2}}', ',"note":NaN}'])
@@ -437,19 +428,14 @@ def statistics(arrays, counts, clients=None):
 
 
 integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30)
-
-
 edges = st.sampled_from([0, 1, 127, 128, -128, -129, 32767, 32768, -32769, 2**31 - 1, 2**31,
                          -(2**31), -(2**31) - 1, 2**63 - 1, -(2**63)])  # fmt: skip
 
 
-sizes = st.floats(-1e100, 1e100)
-
-
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     integers | st.lists(edges, min_size=1, max_size=4) | st.lists(st.integers(0, 100), min_size=1),
-    st.lists(sizes, max_size=20), st.integers(1, 64),
+    st.lists(st.floats(-1e100, 1e100), max_size=20), st.integers(1, 64),
 )  # fmt: skip
 def test_statistics_come_back_from_their_narrowest_type(tmp_path_factory, numbers, reals, chunk):
     """Also packed in many chunks, the last not full."""
@@ -497,43 +483,26 @@ def test_features_of_any_shape_come_back(tmp_path_factory, n, d, dtype):
     assert verify(path)["digest"] == f.header["digest"]
 
 
-def written(path, values, name="arrays/counts"):
-    hdf5.write_file(path, "statistics", HEADER, {name: values})
-    return path
+SPARSE = Path(__file__).parent / "golden" / "sparse-0.3.h5"
 
 
-def test_a_file_of_0_3_with_a_bitmap_is_read():
+def test_a_file_of_0_3_with_a_bitmap_is_read_if_that_fits(tmp_path):
     """Made by 0.3's local-stats; the digest is what it said."""
-    path = Path(__file__).parent / "golden" / "sparse-0.3.h5"
-    with h5py.File(path) as file:
+    with h5py.File(SPARSE) as file:
         assert "sparse/pairs/kept" in file
-    found = load_statistics(path)
+    found = load_statistics(SPARSE)
     assert found.digest() == "e16ab58a06642edda9052c7594243018a6ce959fca1394e588ad8a89337d36f1"
     assert found.arrays["pairs"].shape == (780, 15, 15)
     assert found.arrays["pairs"].sum() == 14369
-
-
-def thin(shape, share, seed=0):
-    rng = np.random.default_rng(seed)
-    return (rng.integers(1, 9, shape) * (rng.random(shape) < share)).astype(np.uint8)
-
-
-def read(path):
-    return hdf5.read_file(path, "statistics")[1]
-
-
-def test_a_bitmap_that_does_not_fit_is_refused(tmp_path):
-    value = thin((300, 31, 31), 0.05)
-    path = thinned(written(tmp_path / "a.h5", value), "counts")
-    assert np.array_equal(read(path)["arrays/counts"], value)
     for name, other, words in (
-        ("arrays/counts", np.ones(7, np.uint8), "is damaged"),
-        ("sparse/counts/kept", np.ones(9, np.uint8), "is not a bitmap"),
-        ("sparse/counts/shape", np.array([-1, 5]), "is not a shape"),
+        ("arrays/pairs", np.ones(7, np.uint8), "is damaged"),
+        ("sparse/pairs/kept", np.ones(9, np.uint8), "is not a bitmap"),
+        ("sparse/pairs/shape", np.array([-1, 5]), "is not a shape"),
+        ("sparse/pairs/shape", np.array([1 << 40]), "not plausible"),
     ):
         make = instead(name, data=other, fletcher32=True, chunks=other.shape)
         with pytest.raises(CorruptFileError, match=words):
-            read(changed(path, tmp_path / "b.h5", make))
+            load_statistics(changed(SPARSE, tmp_path / "b.h5", make))
 
 
 # ---------------------------------------------------------------- golden digests

@@ -314,43 +314,31 @@ def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) 
     return values
 
 
-def describe_additive(path: Path, file: h5py.File) -> dict[str, dict[str, Any]]:
-    """Shape, type, bytes as a plain array and bytes in the file of the arrays below /arrays."""
-    found = {}
-    group = file.get(schema.ARRAYS)
-    for name in group if isinstance(group, h5py.Group) else ():
-        parts = [checked_dataset(path, file, f"{schema.ARRAYS}/{name}")]
-        shape = parts[0].shape
-        if (thin := f"{schema.SPARSE}/{name}") in file:
-            parts.append(checked_dataset(path, file, f"{thin}/{schema.KEPT}"))
-            shape = _shape(path, file, thin)
-        found[name] = {
-            "shape": list(shape),
-            "type": parts[0].dtype.str,
-            "bytes": prod(shape) * parts[0].dtype.itemsize,
-            "stored_bytes": sum(part.id.get_storage_size() for part in parts),
-        }
-    return found
+def _additive(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], list[h5py.Dataset]]:
+    """The shape of an array below /arrays, and the datasets of its numbers.
 
-
-def get_additive(path: Path, file: h5py.File, name: str) -> Array:
-    """An array below /arrays. Of thin ones 0.3 wrote what is not 0, and a bitmap of where it is."""
-    values, thin = get_array(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
+    Of thin ones 0.3 wrote what is not 0, and beside it the shape and a bitmap of where it is.
+    """
+    parts, thin = (
+        [checked_dataset(path, file, f"{schema.ARRAYS}/{name}")],
+        f"{schema.SPARSE}/{name}",
+    )
     if thin not in file:
-        return values
-    shape, kept = _shape(path, file, thin), get_array(path, file, f"{thin}/{schema.KEPT}")
-    if kept.dtype != np.uint8 or kept.ndim != 1 or len(kept) != -(-prod(shape) // 8):
-        raise damaged(path, f"/{thin}/{schema.KEPT} is not a bitmap of {prod(shape)} places")
-    out = np.zeros(prod(shape), dtype=values.dtype)
-    out[np.unpackbits(kept, count=len(out)).view(bool)] = values
-    return out.reshape(shape)
-
-
-def _shape(path: Path, file: h5py.File, thin: str) -> tuple[int, ...]:
+        return parts[0].shape, parts
     shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
         raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
-    return tuple(shape.tolist())
+    return tuple(shape.tolist()), [*parts, checked_dataset(path, file, f"{thin}/{schema.KEPT}")]
+
+
+def _whole(path: Path, shape: tuple[int, ...], parts: Sequence[h5py.Dataset]) -> Array:
+    values: Array = parts[0][()]
+    for kept in parts[1:]:
+        if kept.dtype != np.uint8 or kept.shape != (-(-prod(shape) // 8),):
+            raise damaged(path, f"{kept.name} is not a bitmap of {prod(shape)} places")
+        found, values = values, np.zeros(prod(shape), dtype=values.dtype)
+        values[np.unpackbits(kept[()], count=len(values)).view(bool)] = found
+    return values.reshape(shape)
 
 
 # ---------------------------------------------------------------- whole files, read
@@ -427,14 +415,17 @@ def read_file(path: Path, kind: str, seen: Header | None = None) -> tuple[Header
         check_unchanged(path, header, seen)
         if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
             raise damaged(path, f"no {kind} file holds /{strange[0]}")
-        additive = describe_additive(path, file)
+        group = file.get(schema.ARRAYS)
+        names = [*group] if isinstance(group, h5py.Group) else []
+        summed = {name: _additive(path, file, name) for name in names}
         # Each number takes 8 bytes in memory, whatever its type in the file.
-        claimed = sum(8 * prod(one["shape"]) for one in additive.values())
-        check_backed(claimed, sum(one["stored_bytes"] for one in additive.values()), f"{path} is")
+        claimed = sum(8 * prod(shape) for shape, _ in summed.values())
+        held = sum(part.id.get_storage_size() for _, parts in summed.values() for part in parts)
+        check_backed(claimed, held, f"{path} is")
         groups = {schema.HEADER, schema.ARRAYS, schema.SPARSE}
         arrays = {name: get_array(path, file, name) for name in sorted(set(file) - groups)}
-        summed = {f"{schema.ARRAYS}/{name}": get_additive(path, file, name) for name in additive}
-        return header, {**arrays, **summed}
+        whole = {f"{schema.ARRAYS}/{name}": _whole(path, *one) for name, one in summed.items()}
+        return header, {**arrays, **whole}
 
 
 def additive(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -456,9 +447,14 @@ def read_header(path: Path, kind: str | None = None) -> Header:
         return header
 
 
-def verify(path: Path) -> Header:
-    """Read everything in a file and compare its digest (`CorruptFileError`); the header."""
+def verify(path: Path, rows: bool = True) -> Header:
+    """Read everything in a file and compare its digest (`CorruptFileError`); the header.
+
+    Without ``rows`` of a feature file the header alone is read.
+    """
     header = read_header(path)
+    if header["kind"] == "features" and not rows:
+        return header
     module, reader = KINDS[header["kind"]].READ_BY
     getattr(import_module(f".{module}", __package__), reader)(path)
     return header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..files.statistics import clients_of, context_of
 from ..options.common import FROZEN
 from ..options.features import default_store
 from ..options.look import Diff, Store
-from ..values.arrays import Digest, array_kind
+from ..values.arrays import Array, Digest, array_kind
 from ..values.names import COUNTS
 from ..values.text import PIXELS
 from .runner import Files, StageFunction
@@ -35,9 +35,8 @@ def info(path: str | Path) -> Facts:
     is read; ``checked`` says so, and `verify` reads the rest.
     """
     path = Path(path)
-    header = hdf5.read_header(path)
+    header = hdf5.verify(path, rows=False)
     large = header["kind"] == "features"
-    header = header if large else hdf5.verify(path)
     with hdf5.damage_as_error(path):
         more = _BY_KIND[header["kind"]](path, header)
     return {
@@ -125,9 +124,9 @@ def _partition(path: Path, header: Header) -> Facts:
 
 
 def _statistics(path: Path, header: Header) -> Facts:
-    with hdf5.reading(path, "statistics") as (file, _):
-        counts = hdf5.get_array(path, file, schema.CLASS_COUNTS)
-    arrays, clients = _arrays(path, "statistics"), sorted(clients_of(header).items())
+    content = hdf5.read_file(path, "statistics")[1]
+    counts, arrays = content[schema.CLASS_COUNTS], _arrays(content)
+    clients = sorted(clients_of(header).items())
     gammas = [one.gamma for _, one in clients]
     facts = {
         "phase": header["phase"],
@@ -135,7 +134,6 @@ def _statistics(path: Path, header: Header) -> Facts:
         "class_counts": counts.tolist(),
         "arrays": arrays,
         "payload_bytes": sum(a["bytes"] for a in arrays.values()),
-        "stored_bytes": sum(a["stored_bytes"] for a in arrays.values()),
         "clients": len(clients),
         "client_names": [who.name for who, _ in clients],
         "rows_per_client": [one.rows for _, one in clients],
@@ -149,19 +147,25 @@ def _statistics(path: Path, header: Header) -> Facts:
     return facts
 
 
-def _arrays(path: Path, kind: str) -> dict[str, Facts]:
-    """What is said of each array, with a digest of its numbers; one at a time is in memory."""
-    with hdf5.reading(path, kind) as (file, _):
-        found = hdf5.describe_additive(path, file)
-        for name, about in found.items():
-            array = hdf5.get_additive(path, file, name)
-            about["digest"] = Digest().array("array", array, array_kind(array)).hex()
-    return found
+def _arrays(content: Mapping[str, Array]) -> dict[str, Facts]:
+    """What is said of each array, with a digest of its numbers."""
+    return {
+        name: {
+            "shape": list(array.shape),
+            "type": array.dtype.str,
+            "bytes": array.nbytes,
+            "digest": Digest().array("array", array, array_kind(array)).hex(),
+        }
+        for name, array in hdf5.additive(content).items()
+    }
 
 
 def _head(path: Path, header: Header) -> Facts:
     keys = ("name", "options", "phase", "dim", "classes", "space", "report")
-    return {**{key: header[key] for key in keys}, "arrays": _arrays(path, "head")}
+    return {
+        **{key: header[key] for key in keys},
+        "arrays": _arrays(hdf5.read_file(path, "head")[1]),
+    }
 
 
 def _backbone(path: Path, header: Header) -> Facts:
