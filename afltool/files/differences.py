@@ -22,8 +22,8 @@ def differences(first: Path, second: Path) -> list[Difference]:
     """What differs in two files, each of which is read whole and compared with its digest.
 
     A field is ``{"what", "first", "second"}``; of names, such as ``clients``, what one of the files
-    has alone. An array has both shapes, or ``entries``, how many ``differ``, and the ``largest`` difference of numbers
-    as they are stored (None: of texts, or one is not finite).
+    has alone. An array has both shapes, or ``entries``, how many ``differ``, and the ``largest``
+    difference of numbers as they are stored (None: of texts, or one is not finite).
 
     Raises `MismatchError`: the files are of two kinds; `CorruptFileError`: one is damaged.
     """
