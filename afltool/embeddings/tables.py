@@ -19,7 +19,7 @@ from ..options.features import NamedRows
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import Array
-from ..values.names import ROW_IDS, ordered_columns
+from ..values.names import LIKE_IDS, ROW_IDS, ordered_columns
 from ..values.text import IS, comma_list
 from . import Embeddings, beside, lacking, names_apart, slices
 
@@ -27,8 +27,7 @@ from . import Embeddings, beside, lacking, names_apart, slices
 _LABELS = ("y", "label")
 _LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
 ID = "named like an id"
-#: How columns of ids are called, and of numbers that pandas has written.
-_IDS = r"(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
+#: How columns of numbers are called that pandas has written.
 _NUMBERS = r"(?i:index|(__index_)?level_\d+(__)?|unnamed: ?\d+)"
 _NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"  # a cell
 LONGEST = 60  # characters of a cell that a message has
@@ -190,7 +189,7 @@ def _no_features(schema: Any) -> dict[str, str]:
             why[field.name] = "index of pandas"
         elif re.fullmatch(_NUMBERS, field.name):
             why[field.name] = "numbers of rows"
-        elif re.fullmatch(_IDS, field.name):
+        elif re.fullmatch(LIKE_IDS, field.name):
             why[field.name] = ID
         elif not (is_floating(field.type) or is_integer(field.type)):
             kind = re.split(r"[<\[(]", str(field.type))[0]
