@@ -134,6 +134,20 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_thread(torch: Any) -> Iterator[None]:
+    """Inside, operations of PyTorch, the module ``torch``, have one thread.
+
+    That holds for this thread and those that it starts inside; older ones have their own number.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> Any:
     """What numerical libraries the process has; looked up again once ``modules`` were loaded."""
