@@ -173,8 +173,8 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
             backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL, **options
         )
 
-    def values(path, labelled=True):
-        with open_features(path, labelled) as found:
+    def values(path):
+        with open_features(path) as found:
             return found.stored(0, len(found)), found.given_labels, found.row_ids.tolist()
 
     folder = extracted(f"imagefolder:{images}", "folder.h5")
@@ -191,7 +191,7 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
                  for i in range(2)]  # fmt: skip
         done = cli("merge", *parts, "-o", both, "--overwrite")
         assert done.exit_code == 0, done.stderr
-        found, theirs, their_ids = values(both, labelled=not unlabelled)
+        found, theirs, their_ids = values(both)
         assert np.array_equal(found, expected)
         assert (theirs is None) == unlabelled
         if unlabelled:
@@ -200,7 +200,7 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
     # The last one has no labels: what needs none takes it, and nothing else.
     small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
     assert cli("verify", small).exit_code == 0
-    assert values(small, labelled=False)[1] is None
+    assert values(small)[1] is None
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     out = tmp_path / "out.h5"

@@ -71,7 +71,7 @@ class Step:
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
         o = self.call(overwrite)
         with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
-            made = make(self.stage.function.job(o, reading), reading, overwrite)
+            made = make(self.stage.function.job(o, reading), overwrite)
         return in_place(self.out or made[-1].path, made)
 
     def line(self) -> list[str]:

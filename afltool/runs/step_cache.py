@@ -49,7 +49,7 @@ class StepCache:
         with parallel.using(getattr(o, "threads", None)), files.reading():
             job = step.stage.function.job(o, files)
             if job.targets[-1].path != place:  # a folder
-                return in_place(place, make(job, files, overwrite))
+                return in_place(place, make(job, overwrite))
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
             with alone(shared[place]):
                 known = all(path.exists() for path in shared.values())
@@ -57,7 +57,7 @@ class StepCache:
                     for path, one in shared.items():
                         link_or_copy(one, path, step.stage.writes)
                     return Artifact(place, LINKED)
-                made = in_place(place, make(job, files, overwrite))
+                made = in_place(place, make(job, overwrite))
                 for path, one in shared.items():
                     second_name(path, one)
                 return made

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +31,7 @@ from ..values import names as naming
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Context, Statistics
 from ._direct import as_features
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
     from ..options.evaluation import Counts
@@ -215,14 +214,14 @@ class _Gathering:
             outputs.insert(0, (held_out, held, "held out"))
         targets = [Target(path, self.recipe(of), (of, part)) for path, of, part in outputs]
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
-            for target in todo:
-                of, part = target.of
+        def compute(todo: Sequence[Target]) -> None:
+            for one in todo:
+                of, part = one.of
                 begun = time.perf_counter()
                 with progress.task("local-stats", len(self.rows), "rows") as task:
                     s = self.gathered(self.clients.pooled(of, task), of, part)
                 took = round(time.perf_counter() - begun, 3) if self.clients.partition else None
-                put(target, partial(write_statistics, s=s, seconds=took))
+                self.files.keep(one.path, write_statistics(one.path, one.recipe, s, took))
 
         return Job(targets, compute)
 
@@ -240,14 +239,15 @@ class _Gathering:
         specs = self.head.array_specs(self.rows.bits).values()
         square = sum(3 * 8 * spec.size for spec in specs)  # and two triangles
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
+        def compute(todo: Sequence[Target]) -> None:
             make_folder(out)
             of = {one.of: one for one in todo}
             self.warn_of_few_rows(list(of))
 
             def work(one: tuple[int, Iterable[Block]]) -> None:
                 k, blocks = one
-                put(of[k], partial(write_statistics, s=self.gathered(blocks, [k], names[k])))
+                s = self.gathered(blocks, [k], names[k])
+                write_statistics(of[k].path, of[k].recipe, s)
 
             # All threads work on the blocks of one client; then each on a client of one block.
             block = self.rows.block_rows()
@@ -260,7 +260,7 @@ class _Gathering:
                     task.advance()
                     progress.stop_point()
 
-        return Job(targets, compute, keeps=False, result=out if self.clients.partition else None)
+        return Job(targets, compute, out if self.clients.partition else None)
 
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
-from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from .. import parallel
@@ -29,8 +28,6 @@ from ..progress import event, log
 
 Content = TypeVar("Content")
 OptionsT = TypeVar("OptionsT", bound=Options)
-Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
-Put = Callable[[Target, Write], None]
 KEPT, MISSING = "kept", "made, it was missing"
 
 
@@ -38,25 +35,18 @@ KEPT, MISSING = "kept", "made, it was missing"
 class Job:
     """What a stage makes of its inputs.
 
-    ``compute(todo, put)`` makes some of the targets; it calls ``put(target, write)`` for each, in
-    any order and from any thread, or has written the file itself. ``keeps``: heads and sums stay in
-    memory for the steps to come. ``result``: what the stage answers instead of its last path.
+    ``compute(todo)`` writes the files of some of the targets, in any order and from any thread.
+    ``result``: what the stage answers instead of its last path.
     """
 
     targets: Sequence[Target]
-    compute: Callable[[Sequence[Target], Put], None]
-    keeps: bool = True
+    compute: Callable[[Sequence[Target]], None]
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write | None]) -> Job:
-        """Of a single file; ``compute`` gives None where it has written the file itself."""
-
-        def make_it(todo: Sequence[Target], put: Put) -> None:
-            if (write := compute()) is not None:
-                put(todo[0], write)
-
-        return cls([Target(path, recipe)], make_it)
+    def one(cls, path: Path, recipe: Recipe, write: Callable[[Target], Any]) -> Job:
+        """Of a single file."""
+        return cls([Target(path, recipe)], lambda todo: write(todo[0]))
 
 
 class StageFunction(Generic[OptionsT]):
@@ -76,7 +66,7 @@ class StageFunction(Generic[OptionsT]):
                 return job
             read = (one for one in files_of(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
-            made = make(job, files, getattr(o, "overwrite", False))
+            made = make(job, getattr(o, "overwrite", False))
             return made[-1].path if job.result is None else job.result
 
 
@@ -105,7 +95,6 @@ class Files:
         self._open = ExitStack()
         self._kept: dict[Path, Any] = {}
         self._carried: dict[str, tuple[str, Carried]] = {}
-        self._lock = RLock()
 
     @contextmanager
     def reading(self) -> Iterator[Files]:
@@ -121,18 +110,13 @@ class Files:
         """Sums and their header; refused where that was another ``header`` before."""
         return self._read(path, StatisticsFile, partial(read_statistics, seen=header))
 
-    def features(self, path: Path, labelled: bool = True, again: bool = False) -> Features:
-        """Rows, open for reading; those that are needed ``again`` stay in memory if there is room.
-
-        ``labelled``: see `open_features`.
-        """
+    def features(self, path: Path, again: bool = False) -> Features:
+        """Rows, open for reading; ``again``: they stay in memory if there is room."""
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
-            rows = self._open.enter_context(open_features(path, labelled))
+            rows = self._open.enter_context(open_features(path))
             if again and self.room.take(rows.nbytes):
                 rows = self._kept[path] = rows.in_memory()
-        if labelled:
-            _ = rows.labels
         return rows
 
     def clients(self, rows: Features, partition: Path) -> ClientRows:
@@ -150,20 +134,17 @@ class Files:
         return known
 
     def keep(self, path: Path, content: Any) -> None:
-        """Keep what a file holds for the steps to come, as a reader has it, if there is room."""
+        """Keep what a file holds, as a reader has it, for the steps to come if there is room."""
         if self.room.free <= 0:
             return
-        content = content.as_read() if hasattr(content, "as_read") else content
-        with self._lock:
-            self.forget(path)
-            if self.room.take(content.nbytes):
-                self._kept[path] = content
+        self.forget(path)
+        if self.room.take(content.nbytes):
+            self._kept[path] = content
 
     def forget(self, path: Path) -> None:
         """No step to come reads it."""
-        with self._lock:
-            if (known := self._kept.pop(path, None)) is not None:
-                self.room.take(-known.nbytes)
+        if (known := self._kept.pop(path, None)) is not None:
+            self.room.take(-known.nbytes)
 
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
@@ -177,7 +158,7 @@ class Files:
         self._carried[part] = task, carried
 
 
-def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
+def make(job: Job, overwrite: bool = False) -> list[Artifact]:
     """The files of a job, in its order; those that are missing are made.
 
     A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
@@ -186,14 +167,8 @@ def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
     _say_why(was)
-
-    def put(target: Target, write: Write) -> None:
-        content = write(target.path, target.recipe)
-        if job.keeps and hasattr(content, "header"):
-            files.keep(target.path, content)
-
     if todo:
-        job.compute(todo, put)
+        job.compute(todo)
     made = []
     for path, found in was.items():
         how = "made again" if overwrite or found.word != "done" else KEPT
