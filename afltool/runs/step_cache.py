@@ -14,7 +14,7 @@ from ..files.atomic import link_or_copy, second_name
 from ..files.hdf5 import verify
 from ..files.locks import alone
 from ..files.recipes import Recipe
-from ..stages.runner import Artifact, Files, in_place, make
+from ..stages.runner import Artifact, Files, make
 from ..values.arrays import canonical_json
 from .plan import LINK, Step
 from .validation import is_linked
@@ -49,7 +49,7 @@ class StepCache:
         with parallel.using(getattr(o, "threads", None)), files.reading():
             job = step.stage.function.job(o, files)
             if job.targets[-1].path != place:  # a folder
-                return in_place(place, make(job, overwrite))
+                return make(job, overwrite, place)
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
             with alone(shared[place]):
                 known = all(path.exists() for path in shared.values())
@@ -57,7 +57,7 @@ class StepCache:
                     for path, one in shared.items():
                         link_or_copy(one, path, step.stage.writes)
                     return Artifact(place, LINKED)
-                made = in_place(place, make(job, overwrite))
+                made = make(job, overwrite, place)
                 for path, one in shared.items():
                     second_name(path, one)
                 return made

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import parallel, progress
 from ..errors import InvalidDataError, UsageError
 from ..files.hdf5 import recipe
-from ..files.heads import HeadFile, check_fits, head_from, load_solved_head
+from ..files.heads import check_fits, head_from, load_solved_head
 from ..files.outputs import make_folder
 from ..files.partitions import ClientRows
 from ..files.recipes import Target
@@ -48,7 +48,7 @@ def local_stats(o: LocalStats, files: Files) -> Job:
     found = head_from(o.head, o.head_options, files.head)  # a wrong one is refused before rows
     head = Path(str(o.head))
     o = as_features(o, head if head.is_file() else None)
-    return job_of(o, o.features, found, o.out, files, o.head)
+    return job_of(o, found, files)
 
 
 @StageFunction
@@ -71,37 +71,30 @@ def counts(o: Counts, files: Files) -> Job:
     solved = load_solved_head(o.head)
     bins = None if o.bins is None else str(o.bins)
     task = Evaluation.of([solved.head], bins, groups, o.min_group)
-    found = HeadFile(cast(Head, task), solved.header)
-    return job_of(o.to(LocalStatsOptions), o.features, found, o.out, files, o.head, o.by)
+    return job_of(o, (cast(Head, task), solved.header), files, o.by)
 
 
 def job_of(
-    o: LocalStatsOptions,
-    features: Path,
-    found: HeadFile | tuple[Head, Mapping[str, Any] | None],
-    out: Path,
+    o: LocalStats | Counts,
+    found: tuple[Head, Mapping[str, Any] | None],
     files: Files,
-    name: str | Path = "",
     by: str | None = None,
 ) -> Job:
-    """The statistics of clients for a head that is read; ``name``: its file, or its name.
-
-    ``by``: the groups of the rows, for a head that counts them by group.
-    """
+    """The statistics of clients for a head; ``by``: the groups of rows, where it counts them."""
     head, header = found
     if head.phase() is None:
         raise UsageError(
-            f"the head {name} is solved: there is nothing left to gather; what it predicts is "
+            f"the head {o.head} is solved: there is nothing left to gather; what it predicts is "
             "counted by afltool evaluate --counts"
         )
-    rows = files.features(features, again=not head.one_round)
+    rows = files.features(o.features, again=not head.one_round)
     if header is not None:
-        check_fits(name, header, rows)
-    head = head.bind(rows.dim, len(rows.classes))
+        check_fits(o.head, header, rows)
     if o.partition is None:
         clients = ClientRows.of_silo(rows, o.client)
     else:
         clients = files.clients(rows, o.partition)
+    head = head.bind(rows.dim, len(rows.classes))
     if by is not None:
         clients = clients.grouped(head.groups, by)
         clients.check_groups(head.groups, head.options.as_dict()["min_group"], o.sum)
@@ -114,7 +107,7 @@ def job_of(
     chosen = chosen_clients(drawn, o.only, clients.dealt.names)
     _check_min_rows(clients, chosen, o.min_rows)
     gathering = _Gathering(clients, head, o, files, [clients.dealt.names[k] for k in chosen])
-    return gathering.sums(chosen, out) if o.sum else gathering.each(chosen, out)
+    return gathering.sums(chosen) if o.sum else gathering.each(chosen)
 
 
 def check_participation(head: Head, o: LocalStatsOptions) -> None:
@@ -152,7 +145,7 @@ class _Gathering:
 
     clients: ClientRows
     head: Head
-    options: LocalStatsOptions
+    options: LocalStats | Counts
     files: Files
     names: list[str]
 
@@ -173,7 +166,9 @@ class _Gathering:
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
-        options = {**self.options.stored(), "clients": names, "gamma": self.gamma}
+        o = self.options
+        chosen = o.stored() if isinstance(o, LocalStats) else o.to(LocalStatsOptions).stored()
+        options = {**chosen, "clients": names, "gamma": self.gamma}
         return recipe("local-stats", options, self.inputs)
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
@@ -200,7 +195,7 @@ class _Gathering:
             return uploaded(statistics)
         return statistics
 
-    def sums(self, chosen: Sequence[int], out: Path) -> Job:
+    def sums(self, chosen: Sequence[int]) -> Job:
         """The sum of the clients in one file; of the held-out ones in another."""
         apart = self.dealt.held_out
         held, held_out = [k for k in chosen if apart[k]], self.options.held_out
@@ -209,7 +204,7 @@ class _Gathering:
                 f"{len(held)} of these clients are held out for validation: give --held-out FILE "
                 "for their sum"
             )
-        outputs = [(out, [k for k in chosen if not apart[k]], "kept")]
+        outputs = [(self.options.out, [k for k in chosen if not apart[k]], "kept")]
         if held_out is not None:  # what others wait for comes last
             outputs.insert(0, (held_out, held, "held out"))
         targets = [Target(path, self.recipe(of), (of, part)) for path, of, part in outputs]
@@ -225,9 +220,9 @@ class _Gathering:
 
         return Job(targets, compute)
 
-    def each(self, chosen: Sequence[int], out: Path) -> Job:
+    def each(self, chosen: Sequence[int]) -> Job:
         """One file for each client."""
-        names, sizes = self.dealt.names, self.clients.sizes
+        names, sizes, out = self.dealt.names, self.clients.sizes, self.options.out
         if FOLDS:
             naming.check_apart(self.names, str(out))
         by_number = bool(self.clients.partition) and naming.numbered(names)

@@ -28,7 +28,7 @@ from ..progress import event, log
 
 Content = TypeVar("Content")
 OptionsT = TypeVar("OptionsT", bound=Options)
-KEPT, MISSING = "kept", "made, it was missing"
+KEPT, AGAIN, MISSING = "kept", "made again", "made, it was missing"
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,16 @@ class StageFunction(Generic[OptionsT]):
                 return job
             read = (one for one in files_of(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
-            made = make(job, getattr(o, "overwrite", False))
-            return made[-1].path if job.result is None else job.result
+            path = make(job, getattr(o, "overwrite", False)).path
+            return path if job.result is None else job.result
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file of a job that is done now, and ``how``: kept, made, or made again."""
+    """The result of a job that is done now, and ``how``: kept, made, or made again."""
 
     path: Path
     how: str = KEPT
-
-
-def in_place(path: Path, made: Sequence[Artifact]) -> Artifact:
-    """One for all files of a step, whose result is ``path``: how the first was made, if one was."""
-    return replace(next((one for one in made if one.how != KEPT), made[-1]), path=path)
 
 
 class Files:
@@ -158,24 +153,23 @@ class Files:
         self._carried[part] = task, carried
 
 
-def make(job: Job, overwrite: bool = False) -> list[Artifact]:
-    """The files of a job, in its order; those that are missing are made.
+def make(job: Job, overwrite: bool = False, place: Path | None = None) -> Artifact:
+    """Make those files of a job that are missing; gives its result, ``place`` or the last file.
 
-    A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
-    ``overwrite`` all are made again, and for such a file it is said why.
+    ``how`` is that of the first file that was made, if one was. A file that is stale
+    (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with ``overwrite`` all are
+    made again, and for such a file it is said why.
     """
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
     _say_why(was)
     if todo:
         job.compute(todo)
-    made = []
     for path, found in was.items():
-        how = "made again" if overwrite or found.word != "done" else KEPT
-        made.append(Artifact(path, MISSING if found.word == "missing" else how))
-        if how == KEPT:
+        if found.word == "done" and not overwrite:
             event("file_kept", path=path, kind=found.kind)
-    return made
+    how = next((MISSING if was[one.path].word == "missing" else AGAIN for one in todo), KEPT)
+    return Artifact(place or job.targets[-1].path, how)
 
 
 def _say_why(was: Mapping[Path, State]) -> None:
