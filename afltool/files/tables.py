@@ -75,12 +75,12 @@ def read_columns(
 
 
 def _places(table: Path, header: list[str], names: list[str], like: str) -> dict[str, int]:
-    """Where those of ``names``, and those ``like`` others, are that are there, over one column."""
-    names = [*names, *(name for name in header if re.fullmatch(like, name))]
+    """Where those of ``names`` are that are there, each over one column, and those ``like`` it."""
     for name in names:
         if header.count(name) > 1:
             raise InvalidDataError(f"{table} has {header.count(name)} columns named {name!r}")
-    return {name: header.index(name) for name in names if name in header}
+    others = [one for one in header if re.fullmatch(like, one) and header.count(one) == 1]
+    return {name: header.index(name) for name in (*names, *others) if name in header}
 
 
 def _read_csv(table: Path, names: list[str], like: str) -> tuple[list[str], Columns]:

@@ -15,7 +15,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .. import parallel
 from ..options.base import Options, fields_of, flag
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
@@ -69,9 +68,8 @@ class Step:
         return self.stage.call_of(self.inputs, options, self.out, **how)
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
-        o = self.call(overwrite)
-        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
-            return make(self.stage.function.job(o, reading), overwrite, self.out)
+        with self.stage.function.opened(self.call(overwrite), files) as job:
+            return make(job, overwrite, self.out)
 
     def line(self) -> list[str]:
         """The words of its command: inputs, options, where its result goes."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from .. import parallel
 from ..errors import CorruptFileError, OutputExistsError
 from ..files.atomic import link_or_copy, second_name
 from ..files.hdf5 import verify
@@ -45,9 +44,7 @@ class StepCache:
             return Artifact(place) if _is_there(step) else _linked(stored(step), step, overwrite)
         if self.root is None:
             return step.make(overwrite, files)
-        files, o = files or Files(), step.call(overwrite)
-        with parallel.using(getattr(o, "threads", None)), files.reading():
-            job = step.stage.function.job(o, files)
+        with step.stage.function.opened(step.call(overwrite), files) as job:
             if job.targets[-1].path != place:  # a folder
                 return make(job, overwrite, place)
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}

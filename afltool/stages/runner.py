@@ -59,9 +59,14 @@ class StageFunction(Generic[OptionsT]):
         self.job = job
         update_wrapper(self, job)
 
+    @contextmanager
+    def opened(self, o: OptionsT, files: Files | None = None) -> Iterator[Any]:
+        """The job, while its files are open and its threads at hand."""
+        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+            yield self.job(o, reading)
+
     def __call__(self, o: OptionsT) -> Any:
-        with parallel.using(getattr(o, "threads", None)), Files().reading() as files:
-            job = self.job(o, files)
+        with self.opened(o) as job:
             if not isinstance(job, Job):
                 return job
             read = (one for one in files_of(o) if not one[2])
