@@ -37,6 +37,8 @@ __all__ = [
 _ELSEWHERE = {
     "AnalyticClassifier": "estimator",
     "baseline": "lab.baselines.api",
+    "open_features": "files.features",
+    "read_counts": "files.counts",
     **dict.fromkeys(("info", "verify"), "stages.inspect"),
     **dict.fromkeys(("report", "study", "table"), "lab.studies.api"),
 }

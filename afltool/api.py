@@ -8,7 +8,6 @@ wrong value a `UsageError`. Options of a head are ``head_options={"ridge": 1.0}`
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +20,8 @@ from .runs.config import RunConfig as RunConfig
 
 if TYPE_CHECKING:
     from .estimator import AnalyticClassifier as AnalyticClassifier
-    from .files.counts import Counts
-    from .files.features import Features
+    from .files.counts import read_counts as read_counts
+    from .files.features import open_features as open_features
     from .stages.inspect import info as info
     from .stages.inspect import verify as verify
 
@@ -72,20 +71,3 @@ def run(config: RunConfig, out: str | Path, *, overwrite: bool = False) -> Path:
     from .runs.local import run as stage
 
     return stage(config, Path(out), overwrite=overwrite)
-
-
-def open_features(path: str | Path) -> AbstractContextManager[Features]:
-    """A feature file, open for reading: ``with afltool.open_features("train.h5") as rows``.
-
-    It has ``labels``, ``row_ids``, ``classes``, ``blocks()``, ``to_numpy()``.
-    """
-    from .files.features import open_features as opened
-
-    return opened(Path(path), labelled=False)
-
-
-def read_counts(path: str | Path) -> Counts:
-    """The counts that `counts` wrote, or a total of them."""
-    from .files.counts import read_counts as read
-
-    return read(Path(path))

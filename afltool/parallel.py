@@ -8,13 +8,11 @@ says ``with using(threads)``; whoever works on blocks below it calls `each`.
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from . import memory, system
@@ -129,14 +127,21 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     import scipy.linalg  # noqa: F401 - its BLAS is not NumPy's, and is limited once it is loaded
+    from threadpoolctl import threadpool_limits  # it starts ldconfig, once
 
-    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
+    with threadpool_limits(limits=1, user_api="blas"):
         yield
 
 
-@lru_cache(maxsize=1)
-def _libraries(modules: int) -> Any:
-    """What numerical libraries the process has; looked up again once ``modules`` were loaded."""
-    from threadpoolctl import ThreadpoolController  # it starts ldconfig, which takes a while
+@contextmanager
+def one_thread(torch: Any) -> Iterator[None]:
+    """Inside, operations of PyTorch, the module ``torch``, have one thread.
 
-    return ThreadpoolController()
+    That holds for this thread and those that it starts inside; older ones have their own number.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -69,13 +69,8 @@ def heard() -> bool:
 def event(name: str, **facts: Any) -> None:
     """Say that something happened, now and in this process. No result depends on who listens."""
     where = f"{platform.node()}:{os.getpid()}"
-    tell_again({"event": name, "time": now("milliseconds"), "process": where, **facts})
-
-
-def tell_again(one: Event) -> None:
-    """Pass an event on, perhaps one of another process."""
     for listener in _listeners:
-        listener(one)
+        listener({"event": name, "time": now("milliseconds"), "process": where, **facts})
 
 
 def now(precision: str = "seconds") -> str:

@@ -34,13 +34,13 @@ from typer.testing import CliRunner
 import afltool
 from afltool import progress
 from afltool.errors import StoppedError
-from afltool.files.heads import HeadFile, load_solved_head
+from afltool.files.heads import load_solved_head
 from afltool.heads.evaluation import Evaluation
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import carry_out
 from afltool.lab.studies.options import StudyOptions
 from afltool.lab.studies.spec import Study
-from afltool.options.statistics import LocalStatsOptions
+from afltool.options.evaluation import Counts
 from afltool.stages.local_stats import job_of
 from afltool.stages.runner import Files, make
 
@@ -222,10 +222,10 @@ def counts_of_heads(heads: Sequence[Path], rows: Path, out: Path, **options: Any
     task = Evaluation.of([one.head for one in loaded], None, (), 10)
     if "partition" not in options:
         options = {"client": "all", **options}
-    o, found = LocalStatsOptions(**options), HeadFile(task, loaded[0].header)
+    o = Counts(heads[0], rows, out, **options)
     with Files().reading() as files:
-        made = make(job_of(o, rows, found, out, files), files, overwrite=True)
-        return out if o.partition is not None else made[-1].path
+        made = make(job_of(o, (task, loaded[0].header), files), overwrite=True)
+        return out if o.partition is not None else made.path
 
 
 def forget_stop() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import embeddings, installed
+from conftest import embeddings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,42 +23,34 @@ from afltool.values.names import Phase
 MEASURED = Path(__file__).with_name("measured.py")
 
 
-def parts_of(road, head, at, count, **more):
+def parts_of(road, at, count, **more):
     """The clients in ``count`` parts, a file each."""
-    files = [at / f"{i}.h5" for i in range(count)]
-    for i, file in enumerate(files):
+    return [
         afltool.local_stats(
-            road.train,
-            head,
-            file,
-            partition=road.clients,
-            sum=True,
+            road.train, road.head0, at / f"{i}.h5", partition=road.clients, sum=True,
             **{"only": f"{i}/{count}", **more},
         )
-    return files
+        for i in range(count)
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------ parts of the clients
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 9])
+@pytest.mark.parametrize("count", [2, 9])
 def test_parts_pool_to_the_whole(road, tmp_path, count):
     """Every client is in one part; the sum has the digest of all clients at once."""
-    at = tmp_path
-    files = parts_of(road, road.head0, at, count)
-    total = afltool.aggregate(files, at / "total.h5")
-    flat = afltool.local_stats(
-        road.train, road.head0, at / "flat.h5", partition=road.clients, sum=True
-    )
-    assert afltool.info(total)["digest"] == afltool.info(flat)["digest"]
-    assert afltool.info(total)["recipe"] == afltool.info(flat)["recipe"]
+    files = parts_of(road, tmp_path, count)
+    total = afltool.aggregate(files, tmp_path / "total.h5")
+    for key in ("digest", "recipe"):
+        assert afltool.info(total)[key] == afltool.info(road.total)[key]
     names = [name for f in files for name in afltool.info(f)["client_names"]]
     assert sorted(names) == [str(k) for k in range(6)]
 
 
 def test_parts_of_those_that_take_part(road, tmp_path):
     share = {"participation": 0.5, "participation_seed": 3}
-    files = parts_of(road, road.head0, tmp_path, 2, **share)
+    files = parts_of(road, tmp_path, 2, **share)
     total = afltool.aggregate(files, tmp_path / "total.h5")
     flat = afltool.local_stats(
         road.train, road.head0, tmp_path / "flat.h5", partition=road.clients, sum=True, **share
@@ -67,7 +59,7 @@ def test_parts_of_those_that_take_part(road, tmp_path):
     assert afltool.info(total)["digest"] == afltool.info(flat)["digest"]
     for only in ("2/2", "1/2/3"):
         with pytest.raises(UsageError, match=r"--only is I/N with I from 0 to N−1"):
-            parts_of(road, road.head0, tmp_path, 1, only=only)
+            parts_of(road, tmp_path, 1, only=only)
 
 
 @given(st.integers(1, 50), st.floats(0.01, 1), st.integers(0, 99), st.integers(0, 9))
@@ -141,5 +133,4 @@ def test_files_are_read_whatever_locks_are_held(road, tmp_path):
     """Network file systems have none, or stale ones."""
     with road.total.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        done = installed("aggregate", road.total, "-o", tmp_path / "t.h5")
-    assert done.returncode == 0, done.stderr
+        assert afltool.aggregate([road.total], tmp_path / "t.h5").exists()

@@ -136,7 +136,7 @@ def test_arrays_that_differ_are_named_with_the_largest_difference(tmp_path, cli)
     found = what(*paths[:2])["features"]
     assert (found["entries"], found["differ"]) == (6000, 1)
     assert found["largest"] == 3.0
-    assert "features: entries 6000, differ 1" in cli("diff", *paths[:2]).stdout
+    assert "features: entries 6000; differ 1" in cli("diff", *paths[:2]).stdout
     assert what(paths[0], paths[2])["features"]["second"] == "[3000, 1] float32"
 
 
@@ -156,8 +156,14 @@ def test_options_classes_and_clients_that_differ_are_named(road, silo, tmp_path,
     for name, path in zip("ab", parts, strict=True):
         afltool.local_stats(silo[0], "linear", path, client=name, sum=True)
     found = what(*parts)
-    assert found["clients.a"]["second"] is None is found["clients.b"]["first"]
+    assert (found["clients"]["first"], found["clients"]["second"]) == (["a"], ["b"])
     assert "gram" not in " ".join(found), "equal rows"
+    both = afltool.aggregate(parts, tmp_path / "both.h5", allow_repeats=True)
+    other = afltool.local_stats(road.train, "linear", tmp_path / "other.h5", client="a", sum=True)
+    assert "clients: first empty; second b\n" in cli("diff", parts[0], both).stdout
+    said = cli("diff", parts[0], other).stdout
+    assert f"clients.a.rows: first {len(silo[1])}; second 600\n" in said
+    assert not {*"{}[]'"} & {*said}, "words, not Python"
     done = cli("diff", road.head, road.total)
     assert done.exit_code == 4
     assert "a head file" in done.stderr
@@ -204,7 +210,8 @@ def test_a_name_is_a_client_and_a_file(train, tmp_path):
     """Through a table, a partition and files to their sum; and through an export and back."""
     ids, file = row_ids(train), {"scheme": "file"}
     whole = afltool.local_stats(train, "linear", tmp_path / "w.h5", client="all", sum=True)
-    for number, names in enumerate((ODD, ["01", "1"], WILD)):
+    every = ((ODD, ".csv"), (["01", "1"], ".parquet"), (WILD, ".csv"), (WILD, ".parquet"))
+    for number, (names, suffix) in enumerate(every):
         at = tmp_path / str(number)
         at.mkdir()
         csv_table, parquet = (table(at / f"t{end}", train, names) for end in (".csv", ".parquet"))

@@ -259,7 +259,7 @@ def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     def gathered(rows, out, partition):
         how = LocalStats(rows, "linear", tmp_path / out, partition=partition, sum=True)
         with files.reading():
-            make(local_stats.job(how, files), files)
+            make(local_stats.job(how, files))
         return load_statistics(tmp_path / out).arrays["cross"].shape
 
     dealt = [afltool.partition(rows, tmp_path / f"{k}.h5", scheme="iid", clients=2)

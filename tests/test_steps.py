@@ -4,7 +4,6 @@ what becomes of the files of a stage (done, missing, stale or damaged), and why,
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ from afltool.memory import Room
 from afltool.options.statistics import Aggregate, LocalStats, Solve
 from afltool.stages.aggregate import aggregate
 from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Files, Job, make
+from afltool.stages.runner import Artifact, Files, Job, make
 from afltool.stages.solve import solve
 from afltool.values.statistics import Client, ClientId, Context, total_of
 
@@ -191,20 +190,20 @@ def test_only_what_is_not_done_is_computed_and_why_it_is_made_again_is_said(tota
     names, asked = ("a", "b", "total"), []
 
     def job(gamma):
-        def compute(todo, put):
+        def compute(todo):
             asked.append([one.path.stem for one in todo])
             for one in todo:
-                put(one, partial(write_statistics, s=s))
+                write_statistics(one.path, one.recipe, s)
 
         recipe = {**total.recipe, "options": {**total.recipe["options"], "gamma": gamma}}
         return Job([Target(place / f"{name}.h5", recipe) for name in names], compute)
 
-    assert [one.how for one in make(job(0.0), Files())] == ["made, it was missing"] * 2 + ["kept"]
-    assert [one.how for one in make(job(0.0), Files())] == ["kept"] * 3
+    assert make(job(0.0)) == Artifact(total.path, "made, it was missing")
+    assert make(job(0.0)) == Artifact(total.path, "kept")
     with pytest.raises(OutputExistsError):
-        make(job(1.0), Files())
+        make(job(1.0))
     caplog.clear()
-    assert [one.how for one in make(job(1.0), Files(), overwrite=True)] == ["made again"] * 3
+    assert make(job(1.0), overwrite=True).how == "made again"
     assert "a.h5 and 2 others: made again because stale: gamma 0.0 → 1.0" in caplog.text
     assert asked == [["a", "b"], ["a", "b", "total"]]
 
@@ -213,13 +212,13 @@ def test_steps_hand_objects_on_and_read_none_of_their_files(road, tmp_path, monk
     """Sums and heads that a step has made are the next one's, while there is room."""
     files, out, digest = Files(Room(10**7)), tmp_path / "t.h5", read_header(road.head)["digest"]
     how = LocalStats(road.train, road.head0, out, partition=road.clients, sum=True)
-    make(local_stats.job(how, files), files)
+    make(local_stats.job(how, files))
 
     def read(*_, **how):
         raise AssertionError("a file is read")
 
     monkeypatch.setattr("afltool.stages.runner.read_statistics", read)
-    make(solve.job(Solve(out, tmp_path / "h.h5"), files), files)
+    make(solve.job(Solve(out, tmp_path / "h.h5"), files))
     monkeypatch.setattr("afltool.stages.runner.load_head", read)
     assert files.head(tmp_path / "h.h5").head.digest() == digest
     files.forget(out)

@@ -200,13 +200,13 @@ def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_
     parts = [afltool.extract(out=tmp_path / f"{i}.h5", shard=f"{i}/2", unlabelled=True, **given)
              for i in range(2)]  # fmt: skip
     bare = afltool.merge(parts, tmp_path / "bare.h5")
-    with open_features(bare, labelled=False) as found:
+    with open_features(bare) as found:
         assert found.given_labels is None
         assert np.array_equal(found.stored(0, len(found)), values(folder))
     assert afltool.info(bare)["classes"] == []
     fewer = afltool.convert(bare, tmp_path / "c.h5", fraction_bits=3)
     assert cli("verify", fewer).exit_code == 0
-    with open_features(fewer, labelled=False) as found:
+    with open_features(fewer) as found:
         assert found.given_labels is None
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})

@@ -116,10 +116,21 @@ def diff(o: Diff) -> None:
         print_json(found)
         return
     for one in found["differences"]:
-        facts = (f"{name} {str(value)[:LONGEST]}" for name, value in one.items() if name != "what")
-        say(f"{one['what']}: {', '.join(facts)}")
+        facts = (
+            f"{name} {_words(value)[:LONGEST]}" for name, value in one.items() if name != "what"
+        )
+        say(f"{one['what']}: {'; '.join(facts)}")
     if not found["differences"]:
         say("no difference, but perhaps in who made them, and when")
+
+
+def _words(value: Any) -> str:
+    """A JSON value as a person reads it: names and values with commas between them."""
+    if isinstance(value, dict):
+        value = [f"{name} {_words(one)}" for name, one in value.items()]
+    if isinstance(value, list):
+        value = ", ".join(map(_words, value))
+    return "none" if value is None else str(value) or "empty"
 
 
 def store(o: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..options.features import NamedRows
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import Array
-from ..values.names import ROW_IDS, ordered_columns
+from ..values.names import LIKE_IDS, ROW_IDS, ordered_columns
 from ..values.text import IS, comma_list
 from . import Embeddings, beside, lacking, names_apart, slices
 
@@ -27,9 +27,10 @@ from . import Embeddings, beside, lacking, names_apart, slices
 _LABELS = ("y", "label")
 _LISTS = ("x", "embedding", "emb", "features", "vector")  # a column of lists
 ID = "named like an id"
-#: How columns of ids are called, and of numbers that pandas has written.
-_IDS = r"(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"
+#: How columns of numbers are called that pandas has written.
 _NUMBERS = r"(?i:index|(__index_)?level_\d+(__)?|unnamed: ?\d+)"
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"  # a cell
+LONGEST = 60  # characters of a cell that a message has
 
 
 def open_table(path: Path, o: NamedRows) -> Embeddings:
@@ -54,7 +55,7 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
             f"{path}: --categories goes with a column for each feature, and {columns[0]} has lists "
             "of them: leave it out, or name columns of numbers by --feature-columns"
         )
-    table = _read(path, schema, columns, reals=True)
+    table = _numbers(path, schema, columns)
     ids = [name for name, text in why.items() if text == ID and name not in (o.x, o.y)]
     if len(ids) == 1 and not o.row_ids and not {*ROW_IDS} & {*schema.names}:
         values = _read(path, schema, ids)[ids[0]]
@@ -63,6 +64,10 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
     read = partial(_column, path, schema)
     found = beside(path, schema.names, o, read, _LABELS, columns, why)
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
+    if not (has_lists or o.feature_columns):
+        texts = (name for name, text in found["left"].items() if text == "text")
+        for name, odd in _odd_cells(path, schema, texts):
+            log.warning("%s: the column %r is left out: %s", path, name, odd)
     of_values = {name: one for each in coded.values() for name, one in each.items()}
     ones = np.column_stack([*of_values.values(), np.empty((len(table), 0))]).astype(np.float64)
     numbers = _matrix(path, table.slice(0, 1)).shape[1] if len(table) and columns else 0
@@ -97,8 +102,8 @@ def _schema(path: Path) -> Any:
         return file.schema
 
 
-def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) -> Any:
-    """Some columns as a table; ``reals``: numbers of CSV are reals, whatever they begin with."""
+def _read(path: Path, schema: Any, columns: Sequence[str], kind: str | None = None) -> Any:
+    """Some columns as a table; ``kind``: what all cells of CSV are, whatever they begin with."""
     from pyarrow import csv, feather, parquet
 
     size = path.stat().st_size
@@ -114,9 +119,43 @@ def _read(path: Path, schema: Any, columns: Sequence[str], reals: bool = False) 
             )
     if path.suffix == ".feather":
         return feather.read_table(path, columns=list(columns))
-    kinds = dict.fromkeys(columns, "float64") if reals else {}
-    how = csv.ConvertOptions(include_columns=list(columns), column_types=kinds)
+    how = csv.ConvertOptions(
+        include_columns=list(columns),
+        column_types=dict.fromkeys(columns, kind) if kind else {},
+        strings_can_be_null=kind == "string",
+    )
     return csv.read_csv(path, parse_options=_delimiter(path), convert_options=how)
+
+
+def _numbers(path: Path, schema: Any, columns: Sequence[str]) -> Any:
+    """Columns of numbers as a table; of CSV as reals, one of which may be a text further down."""
+    from pyarrow import ArrowInvalid
+
+    try:
+        return _read(path, schema, columns, "float64")
+    except ArrowInvalid:
+        _refuse_odd_cells(path, schema, columns)
+        raise
+
+
+def _refuse_odd_cells(path: Path, schema: Any, columns: Iterable[str]) -> None:
+    for name, odd in _odd_cells(path, schema, columns):
+        raise InvalidDataError(f"{path}: column {name!r}, {odd}") from None
+
+
+def _odd_cells(path: Path, schema: Any, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Columns most of whose cells are numbers, but not all; and which is the first of these."""
+    from pyarrow import compute
+
+    for name in columns:
+        cells = _read(path, schema, [name], "string")[name].cast("string")
+        numbers = compute.match_substring_regex(cells, _NUMBER)
+        right = compute.sum(numbers).as_py() or 0
+        if right > (odd := len(cells) - cells.null_count - right) > 0:
+            first = compute.index(numbers, False).as_py()
+            cell = repr(cells[first].as_py()[:LONGEST])
+            more = f" ({odd} rows have texts)" * (odd > 1)
+            yield name, f"row {first} has {cell} among numbers{more}; correct it, or leave it empty"
 
 
 def _column(path: Path, schema: Any, name: str) -> Array:
@@ -150,7 +189,7 @@ def _no_features(schema: Any) -> dict[str, str]:
             why[field.name] = "index of pandas"
         elif re.fullmatch(_NUMBERS, field.name):
             why[field.name] = "numbers of rows"
-        elif re.fullmatch(_IDS, field.name):
+        elif re.fullmatch(LIKE_IDS, field.name):
             why[field.name] = ID
         elif not (is_floating(field.type) or is_integer(field.type)):
             kind = re.split(r"[<\[(]", str(field.type))[0]
@@ -188,6 +227,8 @@ def _feature_columns(
         taken = [name for name in names_apart(o.feature_columns, schema.names) if name not in coded]
         for name in taken:
             kind = why.get(name, "") if name in schema.names else "not a column"
+            if kind == "text":
+                _refuse_odd_cells(path, schema, [name])
             if kind not in ("", ID, "numbers of rows"):
                 raise InvalidDataError(
                     f"{path}: --feature-columns {name} is {kind}; expected columns of numbers; "

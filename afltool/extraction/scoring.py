@@ -124,12 +124,12 @@ class Scorer:
 
 def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
     """The rows of a feature file of the head's space and classes, with labels or without."""
-    with open_features(path, labelled=False) as rows:
+    with open_features(path) as rows:
         check_fits(head, header, rows)
         size = len(rows)
 
     def blocks() -> Iterator[ItemBlock]:
-        with open_features(path, labelled=False) as rows:
+        with open_features(path) as rows:
             for start, X in cut(rows.blocks(), len(header["classes"])):
                 ids = rows.row_ids[start : start + len(X)].tolist()
                 yield ItemBlock([os.fsdecode(one) for one in ids], X)

@@ -56,14 +56,14 @@ class TorchEngine(Engine):
     @contextmanager
     def working(self) -> Iterator[None]:
         """One thread an operation; around all steps, since each puts the settings back."""
-        with one_thread(), arithmetic(self.device, self.precision):
+        with parallel.one_thread(torch), arithmetic(self.device, self.precision):
             yield
 
     def run(self, pixels: U8) -> F32:
         """Raises `InputError`: the device fails, usually because its memory is full."""
         images, way = torch.from_numpy(pixels), self.preprocessing
         try:
-            with one_thread():
+            with parallel.one_thread(torch):
                 return infer(self.module, images, way, self.device, self.precision)
         except (RuntimeError, MemoryError) as error:  # by the device
             reason = str(error).partition("\n")[0]
@@ -79,14 +79,3 @@ class TorchEngine(Engine):
         if self.device.startswith("cuda"):
             return str(torch.cuda.get_device_name(self.device))
         return super().device_name()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Inside, this thread's operations of PyTorch have one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

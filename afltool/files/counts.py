@@ -79,12 +79,13 @@ def holds_counts(path: Path) -> bool:
     return header.get("kind") == "statistics" and header["phase"] == COUNTS
 
 
-def read_counts(path: Path) -> Counts:
-    """The counts in a file as arrays, checked: its digest, and whether any rows can have them.
+def read_counts(path: Path | str) -> Counts:
+    """The counts that `counts` wrote, or a total of them, as arrays.
 
-    Raises `UsageError`: a file of other statistics; else as `load_statistics`.
+    They are checked: the digest, and whether any rows can have them. Raises `UsageError`: a file of
+    other statistics; else as for any statistics.
     """
-    s = load_statistics(path)
+    s = load_statistics(path := Path(path))
     if s.phase != COUNTS or s.context.noise:
         found = f"{path} has no counts (or with noise), its phase is {s.phase!r}"
         raise UsageError(f"{found}: write some with afltool evaluate HEAD FEATURES --counts -o DIR")

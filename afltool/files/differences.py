@@ -21,9 +21,9 @@ Difference = dict[str, Any]
 def differences(first: Path, second: Path) -> list[Difference]:
     """What differs in two files, each of which is read whole and compared with its digest.
 
-    A field is ``{"what", "first", "second"}``; of names, what one of the files has alone. An array
-    has both shapes, or ``entries``, how many ``differ``, and the ``largest`` difference of numbers
-    as they are stored (None: of texts, or one is not finite).
+    A field is ``{"what", "first", "second"}``; of names, such as ``clients``, what one of the files
+    has alone. An array has both shapes, or ``entries``, how many ``differ``, and the ``largest``
+    difference of numbers as they are stored (None: of texts, or one is not finite).
 
     Raises `MismatchError`: the files are of two kinds; `CorruptFileError`: one is damaged.
     """
@@ -48,7 +48,11 @@ def _fields(header: hdf5.Header) -> hdf5.Header:
 
 def _of_fields(a: Any, b: Any, name: str) -> Iterator[Difference]:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted(a.keys() | b.keys()):
+        keys = sorted(a.keys() | b.keys())
+        if name == "clients":
+            yield from _of_fields(sorted(a), sorted(b), name)
+            keys = [key for key in keys if key in a and key in b]
+        for key in keys:
             yield from _of_fields(a.get(key), b.get(key), f"{name}.{key}".lstrip("."))
     elif a != b:
         names = all(isinstance(one, list) and set(map(type, one)) <= {str} for one in (a, b))

@@ -178,7 +178,7 @@ class Features:
 
 def verify_features(path: Path) -> None:
     """Read every byte of a feature file and compare its digest."""
-    with open_features(path, labelled=False) as features:
+    with open_features(path) as features:
         for _ in features.stored_blocks():
             pass
 
@@ -194,11 +194,13 @@ def check_alike(train: Path, test: Path) -> None:
 
 
 @contextmanager
-def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
-    """Open a finished feature file; labels and row ids are read, features as they are asked for.
+def open_features(path: Path | str) -> Iterator[Features]:
+    """A feature file, open for reading: ``with afltool.open_features("train.h5") as rows``.
 
-    One without labels is refused (`UsageError`) unless ``labelled`` is False.
+    It has ``labels``, ``row_ids``, ``classes``, ``blocks()``, ``to_numpy()``. Labels and ids are
+    read now, features as they are asked for.
     """
+    path = Path(path)
     with hdf5.reading(path, "features") as (file, header):
         with hdf5.damage_as_error(path):
             data = hdf5.checked_dataset(path, file, schema.FEATURES)
@@ -207,8 +209,6 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
                 path, header, labels, hdf5.get_array(path, file, schema.ROW_IDS), data
             )
         _check_shapes(features)
-        if labelled:
-            _ = features.labels
         yield features
 
 

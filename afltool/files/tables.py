@@ -6,6 +6,7 @@ import csv
 import filecmp
 import io
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..inputs import open_regular
 from ..math.metrics.counting import CELLS
 from ..plugins import install
 from ..progress import log
-from ..values.names import ROW_IDS, composed
+from ..values.names import LIKE_IDS, ROW_IDS, composed
 from ..values.text import json_text, shown
 from .atomic import as_bytes, check_equal, replacing, write_text
 from .outputs import STDOUT, check_output, partial_path
@@ -42,8 +43,12 @@ Cell = str | float | None
 # ---------------------------------------------------------------- reading
 
 
-def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) -> Columns:
+def read_columns(
+    table: Path, needed: Sequence[str], maybe: Sequence[str] = (), like: str = "(?!)"
+) -> Columns:
     """Columns of a .csv or .parquet table, by name; those of ``maybe`` may be absent.
+
+    ``like``: a pattern of the names of others that are read, too.
 
     Cells are texts, character by character: ``01`` and ``1`` differ and ``NA`` is a text. Only an
     empty cell (parquet: null, too) is missing. Other values of parquet are written as Python writes
@@ -60,7 +65,7 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
         raise InputError(f"{table}: there is no such file, check the path")
     if (size := table.stat().st_size) > MOST_TABLE:
         raise InputError(f"{table} has {size:,} bytes; expected at most {MOST_TABLE:,}")
-    header, columns = (_read_csv if suffix == ".csv" else _read_parquet)(table, names)
+    header, columns = (_read_csv if suffix == ".csv" else _read_parquet)(table, names, like)
     if missing := [column for column in needed if column not in columns]:
         raise InvalidDataError(
             f"{table}: expected the columns {' and '.join(needed)}, found no "
@@ -69,21 +74,22 @@ def read_columns(table: Path, needed: Sequence[str], maybe: Sequence[str] = ()) 
     return columns
 
 
-def _places(table: Path, header: Sequence[str], names: Sequence[str]) -> dict[str, int]:
-    """Where those of ``names`` are that are there, each over one column."""
+def _places(table: Path, header: list[str], names: list[str], like: str) -> dict[str, int]:
+    """Where those of ``names`` are that are there, each over one column, and those ``like`` it."""
     for name in names:
         if header.count(name) > 1:
             raise InvalidDataError(f"{table} has {header.count(name)} columns named {name!r}")
-    return {name: header.index(name) for name in names if name in header}
+    others = [one for one in header if re.fullmatch(like, one) and header.count(one) == 1]
+    return {name: header.index(name) for name in (*names, *others) if name in header}
 
 
-def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+def _read_csv(table: Path, names: list[str], like: str) -> tuple[list[str], Columns]:
     """Not by pandas, which fills up rows that are too short."""
     try:
         with io.TextIOWrapper(open_regular(table), "utf-8-sig", newline="") as file:
             lines = csv.reader(file, strict=True)
             header = next(lines, [])
-            places = _places(table, header, names)
+            places = _places(table, header, names, like)
             columns: Columns = {name: [] for name in places}
             for row in filter(None, lines):
                 if len(row) != len(header):
@@ -96,10 +102,10 @@ def _read_csv(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
     return header, columns
 
 
-def _read_parquet(table: Path, names: Sequence[str]) -> tuple[list[str], Columns]:
+def _read_parquet(table: Path, names: list[str], like: str) -> tuple[list[str], Columns]:
     with opened_parquet(table) as file:
         header = list(file.schema_arrow.names)
-        content = file.read(columns=[*_places(table, header, names)])
+        content = file.read(columns=[*_places(table, header, names, like)])
         return header, {n: arrow_texts(table, n, content[n]) for n in content.column_names}
 
 
@@ -170,17 +176,20 @@ def column_by_row(option: str, text: str, ids: NDArray[np.bytes_]) -> list[str]:
 def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     """The values of a table's column, one for each of the row ids (n,), in their order.
 
-    The row ids are in the first of the columns `ROW_IDS` that is there, spelled alike or with their
-    accents in another Unicode form. A table of images has them in ``path``, and may then have rows
-    that are not among ``ids``.
+    The row ids are in the first of the columns `ROW_IDS` that is there, or else in the only one
+    that is named like an id and has a value for each row, as `import` finds them; spelled alike or
+    with their accents in another Unicode form. A table of images has them in ``path``, and may then
+    have rows that are not among ``ids``.
 
     Raises `InvalidDataError`: no such column, a row id that is absent or there twice, an empty
     value; `MismatchError`: a row id without a row in the table, or a row that nobody asked for.
     """
-    columns = read_columns(table, (name,), ROW_IDS)
-    called = next((one for one in ROW_IDS if one in columns and one != name), "")
+    columns = read_columns(table, (name,), ROW_IDS, LIKE_IDS)
+    others = {one: cells for one, cells in columns.items() if one != name}
+    like = [one for one, cells in others.items() if len({*cells} - {None}) == len(cells)]
+    called = next((one for one in ROW_IDS if one in others), like[0] if len(like) == 1 else "")
     if not called:
-        text = f"{table}: expected the row ids in a column row or path beside {name}"
+        text = f"{table}: expected the row ids in a column row or path, or like id, beside {name}"
         raise InvalidDataError(f"{text}; rename the one that has them")
     rows = columns[called]
     for row, times in Counter(rows).items():

@@ -17,7 +17,7 @@ from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
 from ..options.evaluation import Evaluate
 from ..progress import event, heard, log
-from ..stages.runner import MISSING, Artifact, Files
+from ..stages.runner import AGAIN, MISSING, Artifact, Files
 from ..values.names import MEASURES, Phase
 from .config import RunConfig, with_features, written_options
 from .folder import RunFolder
@@ -137,7 +137,7 @@ class _Run:
         for role in ("head", "features"):
             self.metrics[role] = {**self.metrics[role], "path": str(files[role])}
         place = self.folder / RunFolder.METRICS
-        how = "made again" if place.exists() else MISSING
+        how = AGAIN if place.exists() else MISSING
         write_json(self.metrics, place, overwrite=True)
         write_confusion(self.metrics, self.folder / RunFolder.CONFUSION, True)
         return Artifact(place, how)

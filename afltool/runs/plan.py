@@ -15,12 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from .. import parallel
 from ..options.base import Options, fields_of, flag
 from ..options.features import ExtractOptions
 from ..options.grammars import Part
 from ..options.partition import PartitionOptions
-from ..stages.runner import Artifact, Files, in_place, make
+from ..stages.runner import Artifact, Files, make
 from ..stages.stage import STAGES, Input, Stage
 from ..values.names import Phase
 from .config import RunConfig
@@ -69,10 +68,8 @@ class Step:
         return self.stage.call_of(self.inputs, options, self.out, **how)
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
-        o = self.call(overwrite)
-        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
-            made = make(self.stage.function.job(o, reading), reading, overwrite)
-        return in_place(self.out or made[-1].path, made)
+        with self.stage.function.opened(self.call(overwrite), files) as job:
+            return make(job, overwrite, self.out)
 
     def line(self) -> list[str]:
         """The words of its command: inputs, options, where its result goes."""

@@ -8,13 +8,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from .. import parallel
 from ..errors import CorruptFileError, OutputExistsError
 from ..files.atomic import link_or_copy, second_name
 from ..files.hdf5 import verify
 from ..files.locks import alone
 from ..files.recipes import Recipe
-from ..stages.runner import Artifact, Files, in_place, make
+from ..stages.runner import Artifact, Files, make
 from ..values.arrays import canonical_json
 from .plan import LINK, Step
 from .validation import is_linked
@@ -45,11 +44,9 @@ class StepCache:
             return Artifact(place) if _is_there(step) else _linked(stored(step), step, overwrite)
         if self.root is None:
             return step.make(overwrite, files)
-        files, o = files or Files(), step.call(overwrite)
-        with parallel.using(getattr(o, "threads", None)), files.reading():
-            job = step.stage.function.job(o, files)
+        with step.stage.function.opened(step.call(overwrite), files) as job:
             if job.targets[-1].path != place:  # a folder
-                return in_place(place, make(job, files, overwrite))
+                return make(job, overwrite, place)
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
             with alone(shared[place]):
                 known = all(path.exists() for path in shared.values())
@@ -57,7 +54,7 @@ class StepCache:
                     for path, one in shared.items():
                         link_or_copy(one, path, step.stage.writes)
                     return Artifact(place, LINKED)
-                made = in_place(place, make(job, files, overwrite))
+                made = make(job, overwrite, place)
                 for path, one in shared.items():
                     second_name(path, one)
                 return made

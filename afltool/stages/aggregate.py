@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ..options.statistics import Aggregate
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Statistics, total_of
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 PLAIN = {"law": "sum"}  # the options of a sum, which a client file may be just as well
 
@@ -45,10 +44,11 @@ def aggregate(o: Aggregate, files: Files) -> Job:
     if o.held_out is not None:
         targets.insert(0, Target(o.held_out, _recipe(held, [], o.stored()), (held, [])))
 
-    def compute(todo: Sequence[Target], put: Put) -> None:
-        for target in todo:
-            ours, theirs = target.of
-            put(target, partial(write_statistics, s=_sum(ours, theirs, o)))
+    def compute(todo: Sequence[Target]) -> None:
+        for one in todo:
+            added, subtracted = one.of
+            s = _sum(added, subtracted, o)
+            files.keep(one.path, write_statistics(one.path, one.recipe, s))
 
     return Job(targets, compute)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.counts import read_counts
 from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head, save_head
-from ..files.recipes import Recipe
+from ..files.recipes import Target
 from ..heads.calibration import CalibratedHead
 from ..options.evaluation import Calibrate
 from ..progress import log
 from ..values.statistics import Context
-from .runner import Files, Job, StageFunction, Write
+from .runner import Files, Job, StageFunction
 
 
 @StageFunction
@@ -43,25 +41,21 @@ def calibrate(o: Calibrate, files: Files) -> Job:
             "can be fitted to it. Count again with wider bins (--bins LO:HI:COUNT)"
         )
 
-    def compute() -> Write:
+    def compute(target: Target) -> None:
         made = CalibratedHead.of(solved, read.classes, counted.scores, counted.edges, o.method)
         report = {**header["report"], "calibrated_by": o.method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))
-
-        def write(path: Path, how: Recipe) -> None:
-            save_head(path, made, how, space, report)
-            log.info("calibrate: %s by %d rows", o.method, read.rows)
-            rows = counted.scores[:, 1].sum(axis=1)
-            if o.method != "temperature":  # the only map of all classes
-                log.warning(
-                    "calibrate: predicted classes can change: %s fits a map to each class (the "
-                    "fewest rows, %d, are of %s). The head predicted %d of %d counted rows right. "
-                    "Measure what changes: afltool evaluate %s TEST.h5 --against %s",
-                    *(o.method, rows.min(), read.classes[rows.argmin()]),
-                    *(counted.right, read.rows, path, o.head),
-                )
-
-        return write
+        save_head(o.out, made, target.recipe, space, report)
+        log.info("calibrate: %s by %d rows", o.method, read.rows)
+        rows = counted.scores[:, 1].sum(axis=1)
+        if o.method != "temperature":  # the only map of all classes
+            log.warning(
+                "calibrate: predicted classes can change: %s fits a map to each class (the fewest "
+                "rows, %d, are of %s). The head predicted %d of %d counted rows right. Measure "
+                "what changes: afltool evaluate %s TEST.h5 --against %s",
+                *(o.method, rows.min(), read.classes[rows.argmin()]),
+                *(counted.right, read.rows, o.out, o.head),
+            )
 
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
     return Job.one(o.out, recipe("calibrate", o.stored(), inputs), compute)

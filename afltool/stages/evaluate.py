@@ -48,7 +48,7 @@ def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
         check_fits(str(o.against), other.header, rows)
     parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
     groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
-    scores = _scores(file.head, rows, o, other.head if other else None)
+    scores = _scores(file.head, rows, o, names, other.head if other else None)
     report = _report(o, file, rows, scores)
     if scores.rated and names:
         rated = replace(scores.rated[0], positive=positive)
@@ -137,9 +137,11 @@ def _positive(names: Sequence[str], classes: Sequence[str], given: str | None) -
     return None
 
 
-def _scores(head: Head, rows: Features, o: EvaluateOptions, other: Head | None) -> Scores:
+def _scores(
+    head: Head, rows: Features, o: EvaluateOptions, names: Sequence[str], other: Head | None
+) -> Scores:
     """What the options ask for of all rows."""
-    names, classes = _figures_asked(o), len(rows.classes)
+    classes = len(rows.classes)
     keep = LABEL if names or o.against is not None or o.errors is not None else None
     if "auc" in names:  # all scores twice, and their order
         keep, n = SCORES, len(rows) * classes

@@ -16,7 +16,7 @@ from ..files.recipes import FOR_PEOPLE, Target
 from ..options.evaluation import Export
 from ..plugins import need_torch
 from ..progress import log
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
     from ..exporting.build import Model
@@ -44,7 +44,7 @@ def export(o: Export, files: Files) -> Job:
         )
     outputs = (o.out,) if o.card is None else (o.card, o.out)
 
-    def compute(todo: Sequence[Target], put: Put) -> None:
+    def compute(todo: Sequence[Target]) -> None:
         data, model, trial = _packed(of_head, o)
         if o.card is not None:
             facts = {

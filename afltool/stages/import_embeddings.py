@@ -22,6 +22,7 @@ from ..files.features import Parts, RowStream, rounded
 from ..files.hdf5 import read_header, recipe
 from ..files.heads import load_solved_head
 from ..files.outputs import make_folder
+from ..files.recipes import Target
 from ..files.schema import provenance
 from ..files.statistics import write_statistics
 from ..files.tables import check_labels
@@ -33,7 +34,7 @@ from ..values import names
 from ..values.arrays import F64, file_sha256
 from ..values.statistics import Client, ClientId, Context
 from ..values.text import COLUMNS, IS, comma_list, difference
-from .runner import Files, Job, StageFunction, Write
+from .runner import Files, Job, StageFunction
 
 MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not a class
 BLOCK = 4096  # rows converted at a time
@@ -84,7 +85,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         wide = np.asarray(rows, dtype=np.float64)
         return wide if scaling is None else scaling.scaled(wide, o.missing, first)
 
-    def write() -> None:
+    def write(target: Target) -> None:
         allowed = o.allow_constant or o.unlabelled
         of = "import", path, space, lambda: _parts(x), scaled, constant, allowed
         ids = _row_ids(path, x.row_ids, len(x))
@@ -296,7 +297,7 @@ def scale(o: Scale, files: Files) -> Job:
             found.add(known, np.rint(known * 2.0**o.unit_bits) * 2.0**-o.unit_bits)
             yield wide, np.zeros(len(block), dtype=np.int64)
 
-    def compute() -> Write:
+    def compute(target: Target) -> None:
         client = {ClientId(name): Client(len(x), source=source)}
         with naming(rows, columns=columns):
             context = Context(space, ROWS, binding(head))
@@ -307,6 +308,6 @@ def scale(o: Scale, files: Files) -> Job:
                 f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
             )
         make_folder(o.out)
-        return partial(write_statistics, s=sums)
+        write_statistics(target.path, made_by, sums)
 
     return Job.one(o.out / names.file_of_name(name), made_by, compute)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import parallel, progress
 from ..errors import InvalidDataError, UsageError
 from ..files.hdf5 import recipe
-from ..files.heads import HeadFile, check_fits, head_from, load_solved_head
+from ..files.heads import check_fits, head_from, load_solved_head
 from ..files.outputs import make_folder
 from ..files.partitions import ClientRows
 from ..files.recipes import Target
@@ -32,7 +31,7 @@ from ..values import names as naming
 from ..values.arrays import Digest
 from ..values.statistics import Client, ClientId, Context, Statistics
 from ._direct import as_features
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
     from ..options.evaluation import Counts
@@ -49,7 +48,7 @@ def local_stats(o: LocalStats, files: Files) -> Job:
     found = head_from(o.head, o.head_options, files.head)  # a wrong one is refused before rows
     head = Path(str(o.head))
     o = as_features(o, head if head.is_file() else None)
-    return job_of(o, o.features, found, o.out, files, o.head)
+    return job_of(o, found, files)
 
 
 @StageFunction
@@ -72,37 +71,30 @@ def counts(o: Counts, files: Files) -> Job:
     solved = load_solved_head(o.head)
     bins = None if o.bins is None else str(o.bins)
     task = Evaluation.of([solved.head], bins, groups, o.min_group)
-    found = HeadFile(cast(Head, task), solved.header)
-    return job_of(o.to(LocalStatsOptions), o.features, found, o.out, files, o.head, o.by)
+    return job_of(o, (cast(Head, task), solved.header), files, o.by)
 
 
 def job_of(
-    o: LocalStatsOptions,
-    features: Path,
-    found: HeadFile | tuple[Head, Mapping[str, Any] | None],
-    out: Path,
+    o: LocalStats | Counts,
+    found: tuple[Head, Mapping[str, Any] | None],
     files: Files,
-    name: str | Path = "",
     by: str | None = None,
 ) -> Job:
-    """The statistics of clients for a head that is read; ``name``: its file, or its name.
-
-    ``by``: the groups of the rows, for a head that counts them by group.
-    """
+    """The statistics of clients for a head; ``by``: the groups of rows, where it counts them."""
     head, header = found
     if head.phase() is None:
         raise UsageError(
-            f"the head {name} is solved: there is nothing left to gather; what it predicts is "
+            f"the head {o.head} is solved: there is nothing left to gather; what it predicts is "
             "counted by afltool evaluate --counts"
         )
-    rows = files.features(features, again=not head.one_round)
+    rows = files.features(o.features, again=not head.one_round)
     if header is not None:
-        check_fits(name, header, rows)
-    head = head.bind(rows.dim, len(rows.classes))
+        check_fits(o.head, header, rows)
     if o.partition is None:
         clients = ClientRows.of_silo(rows, o.client)
     else:
         clients = files.clients(rows, o.partition)
+    head = head.bind(rows.dim, len(rows.classes))
     if by is not None:
         clients = clients.grouped(head.groups, by)
         clients.check_groups(head.groups, head.options.as_dict()["min_group"], o.sum)
@@ -115,7 +107,7 @@ def job_of(
     chosen = chosen_clients(drawn, o.only, clients.dealt.names)
     _check_min_rows(clients, chosen, o.min_rows)
     gathering = _Gathering(clients, head, o, files, [clients.dealt.names[k] for k in chosen])
-    return gathering.sums(chosen, out) if o.sum else gathering.each(chosen, out)
+    return gathering.sums(chosen) if o.sum else gathering.each(chosen)
 
 
 def check_participation(head: Head, o: LocalStatsOptions) -> None:
@@ -153,7 +145,7 @@ class _Gathering:
 
     clients: ClientRows
     head: Head
-    options: LocalStatsOptions
+    options: LocalStats | Counts
     files: Files
     names: list[str]
 
@@ -174,7 +166,9 @@ class _Gathering:
 
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
-        options = {**self.options.stored(), "clients": names, "gamma": self.gamma}
+        o = self.options
+        chosen = o.stored() if isinstance(o, LocalStats) else o.to(LocalStatsOptions).stored()
+        options = {**chosen, "clients": names, "gamma": self.gamma}
         return recipe("local-stats", options, self.inputs)
 
     def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
@@ -201,7 +195,7 @@ class _Gathering:
             return uploaded(statistics)
         return statistics
 
-    def sums(self, chosen: Sequence[int], out: Path) -> Job:
+    def sums(self, chosen: Sequence[int]) -> Job:
         """The sum of the clients in one file; of the held-out ones in another."""
         apart = self.dealt.held_out
         held, held_out = [k for k in chosen if apart[k]], self.options.held_out
@@ -210,25 +204,25 @@ class _Gathering:
                 f"{len(held)} of these clients are held out for validation: give --held-out FILE "
                 "for their sum"
             )
-        outputs = [(out, [k for k in chosen if not apart[k]], "kept")]
+        outputs = [(self.options.out, [k for k in chosen if not apart[k]], "kept")]
         if held_out is not None:  # what others wait for comes last
             outputs.insert(0, (held_out, held, "held out"))
         targets = [Target(path, self.recipe(of), (of, part)) for path, of, part in outputs]
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
-            for target in todo:
-                of, part = target.of
+        def compute(todo: Sequence[Target]) -> None:
+            for one in todo:
+                of, part = one.of
                 begun = time.perf_counter()
                 with progress.task("local-stats", len(self.rows), "rows") as task:
                     s = self.gathered(self.clients.pooled(of, task), of, part)
                 took = round(time.perf_counter() - begun, 3) if self.clients.partition else None
-                put(target, partial(write_statistics, s=s, seconds=took))
+                self.files.keep(one.path, write_statistics(one.path, one.recipe, s, took))
 
         return Job(targets, compute)
 
-    def each(self, chosen: Sequence[int], out: Path) -> Job:
+    def each(self, chosen: Sequence[int]) -> Job:
         """One file for each client."""
-        names, sizes = self.dealt.names, self.clients.sizes
+        names, sizes, out = self.dealt.names, self.clients.sizes, self.options.out
         if FOLDS:
             naming.check_apart(self.names, str(out))
         by_number = bool(self.clients.partition) and naming.numbered(names)
@@ -240,14 +234,15 @@ class _Gathering:
         specs = self.head.array_specs(self.rows.bits).values()
         square = sum(3 * 8 * spec.size for spec in specs)  # and two triangles
 
-        def compute(todo: Sequence[Target], put: Put) -> None:
+        def compute(todo: Sequence[Target]) -> None:
             make_folder(out)
             of = {one.of: one for one in todo}
             self.warn_of_few_rows(list(of))
 
             def work(one: tuple[int, Iterable[Block]]) -> None:
                 k, blocks = one
-                put(of[k], partial(write_statistics, s=self.gathered(blocks, [k], names[k])))
+                s = self.gathered(blocks, [k], names[k])
+                write_statistics(of[k].path, of[k].recipe, s)
 
             # All threads work on the blocks of one client; then each on a client of one block.
             block = self.rows.block_rows()
@@ -260,7 +255,7 @@ class _Gathering:
                     task.advance()
                     progress.stop_point()
 
-        return Job(targets, compute, keeps=False, result=out if self.clients.partition else None)
+        return Job(targets, compute, out if self.clients.partition else None)
 
     def warn_of_few_rows(self, clients: Sequence[int]) -> None:
         """Say whose statistics give rows away, and what would keep them."""

@@ -14,7 +14,7 @@ from ..options.partition import Partition as Asked
 from ..partitions import Partition, rows_digest
 from ..partitions.assignment import assign, canonical_order
 from ..values.arrays import file_sha256
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 
 @StageFunction
@@ -40,7 +40,7 @@ def partition(o: Asked, files: Files) -> Job:
     if o.export is not None:
         targets.insert(0, Target(o.export, FOR_PEOPLE))
 
-    def compute(todo: Sequence[Target], put: Put) -> None:
+    def compute(todo: Sequence[Target]) -> None:
         if targets[-1] in todo:
             of_rows = assign(ids, labels, len(classes), o, attribute=attribute)
             p = Partition(
@@ -48,10 +48,10 @@ def partition(o: Asked, files: Files) -> Job:
             )
         else:
             p = load_partition(o.out)
-        for target in todo:
-            if target.path == o.out:
-                put(target, lambda path, how: save_partition(path, p, how))
+        for one in todo:
+            if one.path == o.out:
+                save_partition(o.out, p, one.recipe)
             else:
-                put(target, lambda path, _: export_partition(o.out, p, path, o.overwrite))
+                export_partition(o.out, p, one.path, o.overwrite)
 
     return Job(targets, compute)

@@ -24,7 +24,7 @@ from ..partitions import groups_for_testing, rows_for_testing
 from ..progress import log
 from ..values.arrays import Digest
 from ..values.text import difference
-from .runner import Files, Job, Put, StageFunction
+from .runner import Files, Job, StageFunction
 
 PARTS = ("train", "test")
 
@@ -38,7 +38,7 @@ def convert(o: Convert, files: Files) -> Job:
     not fit, and where rounding makes a feature constant that varies, unless ``allow_constant`` or
     of images, whose features stand for each other.
     """
-    rows = files.features(o.features, labelled=False)
+    rows = files.features(o.features)
     given = rows.header["space"]
     space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
     before = {"digest": rows.header["digest"]}
@@ -51,7 +51,7 @@ def convert(o: Convert, files: Files) -> Job:
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
     blocks = partial(rounded, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
-    return Job.one(o.out, made_by, partial(stream.write, o.out))
+    return Job.one(o.out, made_by, lambda _: stream.write(o.out))
 
 
 @StageFunction
@@ -83,11 +83,11 @@ def split(o: Split, files: Files) -> Job:
     options = {part: {"part": part, **o.stored("group")} for part in PARTS}
     targets = [Target(places[p], hdf5.recipe("split", options[p], inputs), p) for p in PARTS]
 
-    def compute(todo: Sequence[Target], put: Put) -> None:
+    def compute(todo: Sequence[Target]) -> None:
         for target in todo:
             _stream(rows, target, mine[target.of]).write(target.path)
 
-    return Job(targets, compute, result=tuple(places.values()))
+    return Job(targets, compute, tuple(places.values()))
 
 
 def _drawn(rows: Features, o: Split) -> tuple[NDArray[np.bool_], list[str] | None]:
@@ -131,8 +131,8 @@ def merge(o: Merge, files: Files) -> Job:
     if any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values()):
         made_by["options"]["skip_corrupt"] = True
 
-    def write() -> None:
-        parts = [files.features(path, labelled=False) for path in headers]
+    def write(target: Target) -> None:
+        parts = [files.features(path) for path in headers]
         for part in parts:
             hdf5.check_unchanged(part.path, part.header, headers[part.path])
         engines: dict[str, list[str]] = {}  # which shards each of them made

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from pathlib import Path
-from threading import RLock
 from typing import Any, Generic, TypeVar
 
 from .. import parallel
@@ -29,34 +28,25 @@ from ..progress import event, log
 
 Content = TypeVar("Content")
 OptionsT = TypeVar("OptionsT", bound=Options)
-Write = Callable[[Path, Recipe], Any]  # writes what was computed; may return what is in the file
-Put = Callable[[Target, Write], None]
-KEPT, MISSING = "kept", "made, it was missing"
+KEPT, AGAIN, MISSING = "kept", "made again", "made, it was missing"
 
 
 @dataclass(frozen=True)
 class Job:
     """What a stage makes of its inputs.
 
-    ``compute(todo, put)`` makes some of the targets; it calls ``put(target, write)`` for each, in
-    any order and from any thread, or has written the file itself. ``keeps``: heads and sums stay in
-    memory for the steps to come. ``result``: what the stage answers instead of its last path.
+    ``compute(todo)`` writes the files of some of the targets, in any order and from any thread.
+    ``result``: what the stage answers instead of its last path.
     """
 
     targets: Sequence[Target]
-    compute: Callable[[Sequence[Target], Put], None]
-    keeps: bool = True
+    compute: Callable[[Sequence[Target]], None]
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, compute: Callable[[], Write | None]) -> Job:
-        """Of a single file; ``compute`` gives None where it has written the file itself."""
-
-        def make_it(todo: Sequence[Target], put: Put) -> None:
-            if (write := compute()) is not None:
-                put(todo[0], write)
-
-        return cls([Target(path, recipe)], make_it)
+    def one(cls, path: Path, recipe: Recipe, write: Callable[[Target], Any]) -> Job:
+        """Of a single file."""
+        return cls([Target(path, recipe)], lambda todo: write(todo[0]))
 
 
 class StageFunction(Generic[OptionsT]):
@@ -69,28 +59,28 @@ class StageFunction(Generic[OptionsT]):
         self.job = job
         update_wrapper(self, job)
 
+    @contextmanager
+    def opened(self, o: OptionsT, files: Files | None = None) -> Iterator[Any]:
+        """The job, while its files are open and its threads at hand."""
+        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+            yield self.job(o, reading)
+
     def __call__(self, o: OptionsT) -> Any:
-        with parallel.using(getattr(o, "threads", None)), Files().reading() as files:
-            job = self.job(o, files)
+        with self.opened(o) as job:
             if not isinstance(job, Job):
                 return job
             read = (one for one in files_of(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
-            made = make(job, files, getattr(o, "overwrite", False))
-            return made[-1].path if job.result is None else job.result
+            path = make(job, getattr(o, "overwrite", False)).path
+            return path if job.result is None else job.result
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file of a job that is done now, and ``how``: kept, made, or made again."""
+    """The result of a job that is done now, and ``how``: kept, made, or made again."""
 
     path: Path
     how: str = KEPT
-
-
-def in_place(path: Path, made: Sequence[Artifact]) -> Artifact:
-    """One for all files of a step, whose result is ``path``: how the first was made, if one was."""
-    return replace(next((one for one in made if one.how != KEPT), made[-1]), path=path)
 
 
 class Files:
@@ -105,7 +95,6 @@ class Files:
         self._open = ExitStack()
         self._kept: dict[Path, Any] = {}
         self._carried: dict[str, tuple[str, Carried]] = {}
-        self._lock = RLock()
 
     @contextmanager
     def reading(self) -> Iterator[Files]:
@@ -121,18 +110,13 @@ class Files:
         """Sums and their header; refused where that was another ``header`` before."""
         return self._read(path, StatisticsFile, partial(read_statistics, seen=header))
 
-    def features(self, path: Path, labelled: bool = True, again: bool = False) -> Features:
-        """Rows, open for reading; those that are needed ``again`` stay in memory if there is room.
-
-        ``labelled``: see `open_features`.
-        """
+    def features(self, path: Path, again: bool = False) -> Features:
+        """Rows, open for reading; ``again``: they stay in memory if there is room."""
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
-            rows = self._open.enter_context(open_features(path, labelled))
+            rows = self._open.enter_context(open_features(path))
             if again and self.room.take(rows.nbytes):
                 rows = self._kept[path] = rows.in_memory()
-        if labelled:
-            _ = rows.labels
         return rows
 
     def clients(self, rows: Features, partition: Path) -> ClientRows:
@@ -150,20 +134,17 @@ class Files:
         return known
 
     def keep(self, path: Path, content: Any) -> None:
-        """Keep what a file holds for the steps to come, as a reader has it, if there is room."""
+        """Keep what a file holds, as a reader has it, for the steps to come if there is room."""
         if self.room.free <= 0:
             return
-        content = content.as_read() if hasattr(content, "as_read") else content
-        with self._lock:
-            self.forget(path)
-            if self.room.take(content.nbytes):
-                self._kept[path] = content
+        self.forget(path)
+        if self.room.take(content.nbytes):
+            self._kept[path] = content
 
     def forget(self, path: Path) -> None:
         """No step to come reads it."""
-        with self._lock:
-            if (known := self._kept.pop(path, None)) is not None:
-                self.room.take(-known.nbytes)
+        if (known := self._kept.pop(path, None)) is not None:
+            self.room.take(-known.nbytes)
 
     def carried(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
@@ -177,30 +158,23 @@ class Files:
         self._carried[part] = task, carried
 
 
-def make(job: Job, files: Files, overwrite: bool = False) -> list[Artifact]:
-    """The files of a job, in its order; those that are missing are made.
+def make(job: Job, overwrite: bool = False, place: Path | None = None) -> Artifact:
+    """Make those files of a job that are missing; gives its result, ``place`` or the last file.
 
-    A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
-    ``overwrite`` all are made again, and for such a file it is said why.
+    ``how`` is that of the first file that was made, if one was. A file that is stale
+    (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with ``overwrite`` all are
+    made again, and for such a file it is said why.
     """
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
     _say_why(was)
-
-    def put(target: Target, write: Write) -> None:
-        content = write(target.path, target.recipe)
-        if job.keeps and hasattr(content, "header"):
-            files.keep(target.path, content)
-
     if todo:
-        job.compute(todo, put)
-    made = []
+        job.compute(todo)
     for path, found in was.items():
-        how = "made again" if overwrite or found.word != "done" else KEPT
-        made.append(Artifact(path, MISSING if found.word == "missing" else how))
-        if how == KEPT:
+        if found.word == "done" and not overwrite:
             event("file_kept", path=path, kind=found.kind)
-    return made
+    how = next((MISSING if was[one.path].word == "missing" else AGAIN for one in todo), KEPT)
+    return Artifact(place or job.targets[-1].path, how)
 
 
 def _say_why(was: Mapping[Path, State]) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files import heads
 from ..files.hdf5 import damage_as_error, read_header, recipe
-from ..files.recipes import Recipe
+from ..files.recipes import Target
 from ..files.statistics import described
 from ..heads import HEADS, make_head
 from ..heads.base import Head, binding, marks
@@ -21,7 +20,7 @@ from ..progress import log
 from ..values.arrays import Digest
 from ..values.statistics import Statistics, same_source, sources_of
 from ..values.text import difference
-from .runner import Files, Job, StageFunction, Write
+from .runner import Files, Job, StageFunction
 
 FIXED = {"threads": 1}  # the recipes of all heads say so; nothing depends on it any more
 
@@ -32,7 +31,7 @@ def head(o: NewHead, files: Files) -> Job:
     new = heads.new_head(o.name, o.head_options)
     options = {"name": o.name, **new.options.as_dict()}
     made_by = recipe("head", options, HEADS.version(o.name))
-    return Job.one(o.out, made_by, lambda: partial(heads.write_head, head=new))
+    return Job.one(o.out, made_by, lambda _: heads.save_head(o.out, new, made_by))
 
 
 @StageFunction
@@ -57,7 +56,7 @@ def solve(o: Solve, files: Files) -> Job:
         heads.tell_idle(start, dict.fromkeys(others))
         start = start.bind(total.context.space["dim"], len(total.context.classes))
 
-    def compute() -> Write:
+    def compute(target: Target) -> None:
         sums = files.statistics(o.total, header).statistics
         for path, one in ((o.total, sums), (o.validate, validation)):
             if one is not None and path is not None:
@@ -66,15 +65,10 @@ def solve(o: Solve, files: Files) -> Job:
         begun = time.perf_counter()
         after, done = start.absorb(sums, validation)
         report = done.report(before, time.perf_counter() - begun)
-
-        def write(path: Path, made_by: Recipe) -> heads.HeadFile | None:
-            how = {"context": total.context, "report": report, "clients": len(total.clients)}
-            found = heads.write_head(path, made_by, after, **how)
-            said = f"next phase {after.phase()!r}: afltool local-stats … --head {path}"
-            log.info("solve: %s", said if after.phase() else "done")
-            return found
-
-        return write
+        how = {"context": total.context, "report": report, "clients": len(total.clients)}
+        files.keep(o.out, heads.write_head(o.out, target.recipe, after, **how))
+        said = f"next phase {after.phase()!r}: afltool local-stats … --head {o.out}"
+        log.info("solve: %s", said if after.phase() else "done")
 
     inputs = {
         "total": header["digest"],

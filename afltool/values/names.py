@@ -15,6 +15,7 @@ UPLOADED = "pairwise"  # the phase of what AFL's pairwise law adds up, which no 
 KEY, PUBLIC = ".key", ".pub"  # a member's keys
 #: What a column or an array with the ids of rows is called; the first of these that is there.
 ROW_IDS = ("row_ids", "row_id", "row", "path")
+LIKE_IDS = r"(?i:(.*[\W_])?ids?)|.*[a-z]I[dD]s?"  # how other columns of ids are called
 WHOLE = "0|-?[1-9][0-9]*"  # a whole number as Python writes it; 01 is a name
 LONGEST = 200  # characters of a file name before its ending; file systems allow 255 bytes
 

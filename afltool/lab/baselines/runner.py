@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ... import parallel
 from ...errors import NumericalError
 from ...values.arrays import F64, I64
 from ...values.names import Phase
@@ -15,7 +16,7 @@ from .base import Method
 from .clients import Clients, Purpose, permutation, stream
 from .network import DenseLayers, Tensor, first_weights
 from .settings import Settings
-from .trainer import Trainer, on_threads, one_core
+from .trainer import Trainer, on_threads
 
 FLOAT32 = 4  # bytes of a number in a message
 SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
@@ -55,9 +56,14 @@ class Run:
         self.method: Method = cls(settings, self.clients, self.network)
         self.method.begin(self.weights)
 
-    @one_core()
     def advance(self) -> None:
         """One round; `NumericalError` when weights are no longer finite."""
+        import torch
+
+        with parallel.one_thread(torch):
+            self.rounds.append(self._round())
+
+    def _round(self) -> Round:
         number, start, method = len(self.rounds) + 1, self.weights, self.method
         who = self.participants(number)
         begun = time.process_time()
@@ -82,7 +88,7 @@ class Run:
         self.weights = merged
         if number % self.settings.every == 0 or number == self.settings.rounds:
             entry |= self._measured()
-        self.rounds.append(entry)
+        return entry
 
     def participants(self, round: int) -> list[int]:
         """The clients of a round, ascending; at least one."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from ...partitions import Partition
 from ...plugins import need_torch
 from ...progress import event
 from ...runs.summary import tell_done
-from ...stages.runner import Files, Job, Put, StageFunction
+from ...stages.runner import Files, Job, StageFunction
 from ...values.statistics import Context
 from . import METHODS, make_settings
 from .clients import Clients, assigned
@@ -72,7 +71,7 @@ def baseline(o: Baseline, files: Files) -> Job:
     check_own((summary, table), o.overwrite or heads[-1].path.exists())
     told = [] if summary.exists() else [Target(summary, FOR_PEOPLE)]  # which is written last
 
-    def compute(todo: Sequence[Target], put: Put) -> None:
+    def compute(todo: Sequence[Target]) -> None:
         begun = time.perf_counter()
         event("run_begun", folder=o.out, what="baseline", options=made_by)
         clients, held_out = _federation(rows, partition, o.partition)
@@ -81,10 +80,10 @@ def baseline(o: Baseline, files: Files) -> Job:
         found, final = summarize(o.method, run), head_of(run.network, run.weights)
         report = {name: found[name] for name in ("method", "settings", *run.method.facts)}
         context = Context(rows.header["space"], rows.classes, {})
-        write = partial(write_head, context=context, report={**report, "phases": run.rounds})
-        for target in heads[:-1]:
-            put(target, partial(write, head=head_of(run.network, run.best)))
-        put(heads[-1], partial(write, head=final))
+        report |= {"phases": run.rounds}
+        every = [*(head_of(run.network, run.best) for _ in heads[:-1]), final]
+        for target, one in zip(heads, every, strict=True):
+            write_head(target.path, made_by, one, context=context, report=report)
         write_records(run.rounds, table, overwrite=True)
         digests = {"train": inputs["features"], **{k: inputs[k] for k in ("partition", "test")}}
         found |= {
@@ -97,7 +96,7 @@ def baseline(o: Baseline, files: Files) -> Job:
         write_json(found, summary, overwrite=True)
         tell_done(o.out, BaselineFolder.HEAD)
 
-    return Job([*heads, *told], compute, keeps=False, result=o.out)
+    return Job([*heads, *told], compute, o.out)
 
 
 def _federation(

@@ -13,7 +13,6 @@ kernels depend on where a matrix begins in memory, so every client's matrices be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -130,20 +129,6 @@ def aligned(theta: Tensor) -> Tensor:
     return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Inside, this thread's operations of PyTorch have one thread."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@one_core()
 def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
     """``work`` of each part, in order; each of the threads in use computes with one core."""
     import torch
@@ -152,4 +137,5 @@ def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         torch.set_num_threads(1)  # not back: the number of MKL's is that of all threads
         return work(part)
 
-    return list(parallel.each(alone, parts))
+    with parallel.one_thread(torch):
+        return list(parallel.each(alone, parts))
