@@ -17,8 +17,7 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.runs.config import RunConfig, read_config
 from afltool.runs.folder import RunFolder
-from afltool.runs.plan import LINK, Step, next_steps
-from afltool.runs.plan import features as features_step
+from afltool.runs.plan import LINK, Step, data_steps, next_steps
 from afltool.runs.slurm.jobs import Cut
 from afltool.runs.slurm.states import status
 from afltool.runs.step_cache import StepCache
@@ -450,9 +449,9 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
 
 
 def test_parts_of_features_are_joined_to_the_whole(tmp_path):
-    images = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
-    extract = replace(images.extract, image_size=16, engine="torch")
-    whole = features_step(extract, "test", tmp_path / "whole.h5")
+    images = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12,
+                       image_size=16, engine="torch")  # fmt: skip
+    _, whole, _ = data_steps(images, RunFolder(tmp_path))
     parts = Cut(whole, tmp_path / "parts", 2)
     for number in range(2):
         step = parts.step(number)

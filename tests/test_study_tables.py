@@ -72,7 +72,7 @@ def test_the_numbers_are_those_of_the_cells(done, road):
     wanted = [
         afltool.evaluate(StudyFolder(done).cell(cell.key) / "05-head-3.h5", road.test)["top1"]
         for cell in find(str(done)).cells
-        if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
+        if not cell.method and cell.label != "AFL" and cell.setting["alpha"] == 0.1
     ]
     row, column = "Deep | 100%, layers = 1", "alpha = 0.1"
     assert made.numbers.loc[("ours", row), column] == pytest.approx(fmean(wanted))

@@ -58,7 +58,7 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     for cell in cells:
         (folder.cell(cell.key) / StudyFolder.FAILED).unlink(missing_ok=True)
         if cell not in todo:
-            tell_done(folder.cell(cell.key), cell.head)
+            tell_done(folder.cell(cell.key), cell.HEAD)
     several = options.jobs > 1 and todo[1:]
     (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
     lacking = [cell for cell in cells if finished(folder, cell) is None]

@@ -26,13 +26,13 @@ from . import grid
 from .cells import (
     BASELINE,
     LABEL,
+    METHODS,
     OF_BOTH,
     SEED,
     Cell,
     StudyFolder,
     draws,
     make_cell,
-    methods,
     own_names,
 )
 from .options import TableOptions
@@ -133,7 +133,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
     if name in OF_ALL:
         return True
     if method is not None:
-        return method not in methods() or name in own_names(method)
+        return method not in METHODS or name in own_names(method)
     if head not in OPTIONS:
         return name in FIELDS or name in HEAD_NAMES
     if name == "head_seed":
@@ -264,7 +264,7 @@ def of_folder(folder: Path) -> Study:
 
 def option_names() -> Names:
     """Every key that a study may have; those of baselines are looked at for others alone."""
-    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, methods())))
+    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, METHODS)))
 
 
 def _known(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
