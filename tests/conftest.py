@@ -161,11 +161,10 @@ def done_run(road, tmp_path_factory):
     return run_of
 
 
+#: How a study on the road's rows begins.
+GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'
 #: A study of runs of one round and of several, and of a baseline, with names to be escaped.
-STUDY = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
+STUDY = f"""{GIVEN}
 seed = [0, 1]
 alpha = [0.1, 1]
 

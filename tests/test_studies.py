@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import calls, carried_out, forget_stop
+from conftest import GIVEN, calls, carried_out, forget_stop
 
 import afltool
 from afltool import progress
@@ -29,10 +29,7 @@ from afltool.runs.config import RunConfig
 from afltool.runs.folder import RunFolder
 
 SUMS = "_Gathering.gathered"  # called whenever sums are computed from rows
-GRID = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
+GRID = f"""{GIVEN}
 seed = 1
 
 [study]
@@ -62,11 +59,6 @@ def wanted(done_study):
 
 
 IMAGES = "# images\n"
-ONE_RULE = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 3
-"""
 
 
 # ------------------------------------------------------------ grids
@@ -112,7 +104,7 @@ def test_an_option_that_some_methods_have_is_given_to_these(described, tmp_path)
     assert experts == {"SAFLe", "SAFLe, without a ridge", "SAFLe, the paper's shape"}
     text = 'head = "deepafl"\nlayers = 1\nhead-seed = 7\neach-round = true\n'
     text += '[[method]]\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n'
-    cells = read(described(ONE_RULE + text)).cells
+    cells = read(described(GIVEN + text)).cells
     ours = [" ".join(cell.commands(StudyFolder(tmp_path))[-1]) for cell in cells]
     for option, has in (("--each-round", [1, 1, 0]), ("--head-seed 7", [1, 0, 0]),
                         ("--layers 1", [1, 0, 1]), ("--head ", [1, 0, 0])):  # fmt: skip
@@ -204,7 +196,7 @@ def test_cells_have_the_keys_that_0_3_gave_to_the_same_meaning():
 
 
 def test_the_folder_of_a_study_of_0_3_has_its_defaults(described, tmp_path, cli):
-    path, out = described(ONE_RULE), tmp_path / "S"
+    path, out = described(GIVEN), tmp_path / "S"
     assert cli("study", path, "--ridge", 0, "-o", out).exit_code == 0
     told = json.loads((out / "study.json").read_text())
     del told["before"], told["tree"]["ridge"]
@@ -250,7 +242,7 @@ def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_l
 ):
     heads = 'head = ["linear", "random-features"]\n'
     for n, (text, given) in enumerate(((f"width = 200\n{heads}", {}), (heads, {"width": 200}))):
-        path = described(ONE_RULE + text, f"s{n}")
+        path = described(GIVEN + text, f"s{n}")
         words = [word for name, value in given.items() for word in (f"--{name}", value)]
         done = cli("study", path, *words, "-o", tmp_path / "S", "--slurm", "--dry-run")
         assert done.exit_code == 0
@@ -286,7 +278,7 @@ def test_a_cell_that_cannot_run_is_refused_before_the_first(
     monkeypatch.chdir(tmp_path)
     Path("broken.h5").write_bytes(b"no features")
     gone = ("train-features", "test-features") if text.startswith(IMAGES) else ()
-    keys = [k for k in ONE_RULE.splitlines() if k.split(" = ")[0] not in (*gone, *text.split())]
+    keys = [k for k in GIVEN.splitlines() if k.split(" = ")[0] not in (*gone, *text.split())]
     path = described("\n".join([*keys, text]))
     for how in [], ["--slurm"]:
         done = cli("study", path, "-o", "S", *["--store", "store"] * bool(gone), *how)
@@ -355,12 +347,7 @@ def test_equal_totals_are_solved_once_and_a_cell_keeps_its_last_round(wanted, do
     assert len({head.stat().st_ino for head in heads}) == 1
 
 
-SHARING = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
-held-out = 0.2
-"""
+SHARING = f"{GIVEN}held-out = 0.2\n"
 #: Methods by head, and how many sums their cells need: held-out clients and others, in each round.
 OF_HEADS = {
     "linear": ("ridge = [1, 2]\n", 2),
@@ -389,10 +376,7 @@ def test_one_gather_serves_every_ridge(described, tmp_path, head):
         assert found[0].get("clients") == found[1].get("clients")
 
 
-DEEP = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
+DEEP = f"""{GIVEN}
 alpha = [0.1, 9]
 head = "deepafl"
 layers = 1
@@ -413,10 +397,7 @@ def test_a_deep_cell_of_another_partition_goes_on_after_an_interruption(describe
     assert read_header(second.head(3))["digest"] == before
 
 
-PAIRWISE = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 10
+PAIRWISE = f"""{GIVEN}
 alpha = 0.1
 [[method]]
 head = "linear"

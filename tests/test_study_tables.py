@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 import pytest
-from conftest import STUDY, carried_out
+from conftest import GIVEN, STUDY, carried_out
 
 import afltool
 from afltool import table
@@ -52,7 +52,7 @@ def test_methods_with_equal_totals_are_named_in_one_note(done_study, described, 
     (note,) = table(done_study).notes
     assert note.startswith(f"{start}: {AFL}; {DEEP}. Partitions add nothing to their deviation")
     assert "--weights-seed" in note
-    apart = STUDY.split("seed")[0] + "alpha = [0.1, 1]\nkeep-clients = true\n"
+    apart = GIVEN + "alpha = [0.1, 1]\nkeep-clients = true\n"
     wanted = read(described(apart + 'head = ["linear", "discriminant"]\n'))
     (note,) = table(carried_out(wanted, tmp_path / "S")).notes
     assert "by their digests: linear; discriminant. Partitions add nothing" in note
