@@ -366,14 +366,6 @@ def job(road, tmp_path):
 PART = ("--step", "04-total", "--part", "%I/3")
 
 
-def test_a_task_calls_its_step_with_its_part_and_the_last_job_is_the_run(job):
-    assert job(*PART).wait() == 0
-    assert job().wait() == 0
-    assert job.said("calls") == [
-        "run run.toml -o . --step 04-total --part 1/3", "run run.toml -o ."
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("code", "restarts", "again"),
     [(0, 0, False), (75, 99, True), (75, 100, False), (137, 4, True), (137, 5, False),
@@ -382,6 +374,7 @@ def test_a_task_calls_its_step_with_its_part_and_the_last_job_is_the_run(job):
 def test_what_a_second_try_may_mend_goes_back_into_the_queue_alone(job, code, restarts, again):
     task = job(*PART, CODE=code, SLURM_RESTART_COUNT=restarts)
     assert task.wait() == code
+    assert job.said("calls") == ["run run.toml -o . --step 04-total --part 1/3"]
     assert job.said("requeued") == (["requeue 7_1"] if again else [])
 
 
@@ -556,7 +549,7 @@ def submitted(road, tmp_path):
     return queue, script, slurm.tag(at)
 
 
-@pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "STOPPED", "RESV_DEL_HOLD"])
+@pytest.mark.parametrize("state", ["PENDING", "RESV_DEL_HOLD"])
 def test_what_may_still_run_is_not_submitted_again(submitted, state):
     queue, script, tag = submitted
     queue.answers(f"echo '7|{state}|04-total{tag}'\necho '8|{state}|02-clients@other'")

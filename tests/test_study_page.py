@@ -158,8 +158,8 @@ def test_the_lines_of_a_picture_are_the_cells(done_study):
     assert list(points["name"].unique()) == [("AFL <i>",), ("_Deep | 100%, $x$",), ("fedavg",)]
     of_fedavg = points[[one == ("fedavg",) for one in points["name"]]]
     assert of_fedavg["x"].tolist() == [0.1, 1.0]
-    made = 100 * table(done_study).numbers.loc[("ours", "fedavg")]
-    assert of_fedavg["y"].tolist() == pytest.approx(made.tolist())
+    wanted = [100 * e["value"] for e in table(done_study).records() if e["row"] == "fedavg"]
+    assert of_fedavg["y"].tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,11 @@ class Step:
         held = getattr(self.options, "held_out", None)
         return [one for one in (held, self.out) if isinstance(one, Path)]
 
+    def paths(self) -> list[Path]:
+        """The files that it reads."""
+        every = (one if isinstance(one, tuple) else (one,) for one in self.inputs.values())
+        return [path for some in every for path in some if isinstance(path, Path)]
+
     def call(self, overwrite: bool = False) -> Any:
         """Its options and files, as the job of its stage takes them."""
         options = self.options

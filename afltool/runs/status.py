@@ -60,7 +60,7 @@ class Parts:
             yield from self.of(step)
 
     def of(self, step: Step) -> Iterator[Part]:
-        inputs = () if step.stage.name == LINK else _paths(step)
+        inputs = () if step.stage.name == LINK else step.paths()
         waits = next((p for p in inputs if p not in self.headers and p.suffix == ".h5"), None)
         recipes: Mapping[Path, Recipe] | str = {}
         if waits is not None:
@@ -122,8 +122,3 @@ class Parts:
             if isinstance(one, Path) and self.headers[one]["digest"] != measured[role]:
                 return Part(path.name, "stale", f"of another file than {self.name(one)}")
         return Part(path.name, "done", f"top-1 {share:.2%}")
-
-
-def _paths(step: Step) -> Iterator[Path]:
-    for one in step.inputs.values():
-        yield from (p for p in (one if isinstance(one, tuple) else (one,)) if isinstance(p, Path))

@@ -23,9 +23,8 @@ from ...inputs import read_json
 from ...options.base import flag
 from ...options.common import FROZEN_FILE
 from ...options.features import ExtractOptions, default_store
-from ...options.partition import PartitionOptions
 from ...plugins import need_torch
-from ...runs.config import FIELDS, TABLE, HereOptions, RunConfig
+from ...runs.config import FIELDS, HERE, TABLE, RunConfig
 from ...runs.folder import RunFolder
 from ...runs.plan import LINK, Step, data_steps, option_words
 from ...runs.step_cache import StepCache
@@ -69,12 +68,21 @@ BASELINE: Final = "baseline"
 SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
-OF_PARTITION = {"partition", *(name for name, f in FIELDS.items() if f.part == "partition")}
+
+
+def named(*parts: str) -> set[str]:
+    """The options of these parts of a run by their flat names."""
+    return {name for name, f in FIELDS.items() if f.part in parts}
+
+
+OF_PARTITION = {"partition"} | named("partition")
 #: Options on which no sum depends, beside those of the head.
-SOLVING = {name for name, f in FIELDS.items() if f.part in ("solve", "evaluate")}
+SOLVING = named("solve", "evaluate")
+GIVEN = {"train_features", "test_features"}
 #: Paths, and how a run uses its machine.
-NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
-NO_AXES |= {f.name for f in fields(HereOptions)}
+NO_AXES = GIVEN | {"data_root", "store", "cache"} | named(HERE)
+#: Names of the data and the clients, for cells of runs and of baselines.
+OF_BOTH = GIVEN | named("extract", TABLE) | OF_PARTITION
 _KEY = 16  # digits of the names of cells
 
 
@@ -279,13 +287,6 @@ def draws(setting: Mapping[str, Any]) -> bool:
         return SEED in theirs
 
 
-_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
-#: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS
-OF_BOTH |= {name for name, f in FIELDS.items() if f.part == TABLE}
-OF_BOTH |= {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
-
-
 def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
     """The preprocessing as keys have it: another than ``paper``, the default when keys began."""
     if extract is None or FROZEN_FILE.path(extract.backbone) or extract.preprocess == "paper":
@@ -325,4 +326,4 @@ OF_BASELINES = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 def own_names(method: str) -> dict[str, str]:
     """The options of a baseline by their names in a study: ``method_NAME`` for the partition's."""
     own = {f.name for f in fields(method_class(method).settings_class)} | OF_BASELINES
-    return {f"method_{name}" if name in _OF_CLIENTS else name: name for name in own}
+    return {f"method_{name}" if name in OF_PARTITION else name: name for name in own}

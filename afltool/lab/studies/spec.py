@@ -25,6 +25,7 @@ from ...runs.config import FIELDS, with_features
 from . import grid
 from .cells import (
     BASELINE,
+    GIVEN,
     LABEL,
     METHODS,
     OF_BOTH,
@@ -33,6 +34,7 @@ from .cells import (
     StudyFolder,
     draws,
     make_cell,
+    named,
     own_names,
 )
 from .options import TableOptions
@@ -46,17 +48,13 @@ SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**4
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.info.annotation))
 DEFAULT_HEAD = "linear"
-IMAGES, DEALING = (
-    frozenset(name for name, f in FIELDS.items() if f.part == part)
-    for part in ("extract", "partition")
-)
 #: What every method has; all other options are of some methods.
 OF_ALL = OF_BOTH | {LABEL, BASELINE, SEED}
 #: Options that a given one puts out of use.
 INSTEAD = {
-    "train_features": IMAGES,
-    "data": {"train_features", "test_features"},
-    "partition": DEALING | {SEED},
+    "train_features": named("extract"),
+    "data": GIVEN,
+    "partition": named("partition") | {SEED},
 }
 
 

@@ -214,7 +214,7 @@ def missing(config: RunConfig, site: Site, folder: RunFolder) -> list[Job]:
     made_by: dict[Path, str] = {}
     steps = list(steps_known(config, folder))
     for step in steps:
-        after = tuple(dict.fromkeys(made_by[one] for one in inputs(step) if one in made_by))
+        after = tuple(dict.fromkeys(made_by[one] for one in step.paths() if one in made_by))
         if step.stage.name == "evaluate":
             done = (folder / RunFolder.SUMMARY).exists()
             jobs += [] if done else [Job(LAST, step.stage.name, (), after)]
@@ -248,13 +248,8 @@ def _jobs_of(
 def _is_there(step: Step, steps: Sequence[Step]) -> bool:
     """Whether what a step makes is there; of one file a client, what is made of these."""
     if step.out is not None and not step.out.suffix:
-        return all(_is_there(one, steps) for one in steps if step.out in inputs(one))
+        return all(_is_there(one, steps) for one in steps if step.out in one.paths())
     return all(path.exists() for path in step.results())
-
-
-def inputs(step: Step) -> list[Path]:
-    each = (one if isinstance(one, tuple) else (one,) for one in step.inputs.values())
-    return [Path(path) for paths in each for path in paths]
 
 
 def name_of(step: Step) -> str:
