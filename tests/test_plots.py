@@ -247,7 +247,7 @@ def test_no_two_lines_look_alike(done_study, figures, tmp_path: Path, cli, noun:
         (one.get_color(), one.get_linestyle(), one.get_marker(), one.get_fillstyle())
         for one in marked
     ]
-    assert len(looks) == len(set(looks)) == (3 if noun == "study" else 12)
+    assert len(looks) == len(set(looks)) == (4 if noun == "study" else 12)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(set(names)) == len(looks)
     assert noun != "study" or axes.get_xscale() == "log", "an axis of factors"

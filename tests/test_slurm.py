@@ -1,7 +1,7 @@
 """`slurm`: its jobs, what their script does when a step ends, a run with a stand-in queue.
 
-The stand-in takes jobs by `sbatch` and runs them one after another, in this process or by their
-scripts; a real Slurm carries them out in test_slurm_real.py.
+The stand-in takes jobs by `sbatch` and runs them one after another, in this process; a real Slurm
+carries them out by their scripts in test_slurm_real.py.
 """
 
 from __future__ import annotations
@@ -412,21 +412,17 @@ def test_a_signal_to_the_script_stops_its_stage_and_only_a_warning_requeues(job,
 
 
 class StandIn:
-    """`sbatch` puts jobs into a file; `work` carries them out in order, each task of an array.
+    """`sbatch` puts jobs into a file; `work` carries them out in order, each task of an array."""
 
-    ``scripts``: jobs are carried out by their scripts, and afltool is the installed one.
-    """
-
-    def __init__(self, at: Path, scripts: bool = False) -> None:
-        self.at, self.number, self.scripts = at, 0, scripts
+    def __init__(self, at: Path) -> None:
+        self.at, self.number = at, 0
         texts = {
             "sbatch": 'printf "%s\\t" "$PWD" "$@" >>"$QUEUE/jobs"; echo >>"$QUEUE/jobs"\n'
             'wc -l <"$QUEUE/jobs"',
             "squeue": "",
             "sleep": "",
+            "afltool": 'cat "$QUEUE/lines"',  # what `slurm --next` says is asked of this process
         }
-        if not scripts:  # what `slurm --next` says is asked of this process
-            texts["afltool"] = 'cat "$QUEUE/lines"'
         programs(at, {name: f"#!/bin/bash\n{text}\n" for name, text in texts.items()})
         self.env = {**os.environ, "PATH": f"{at}:{os.environ['PATH']}", "QUEUE": str(at)}
 
@@ -451,9 +447,7 @@ class StandIn:
             array = next((w.split("=")[1] for w in words if w.startswith("--array")), None)
             own = words[words.index("slurm/job.sh") + 1 :]
             for task in [None] if array is None else _numbers(array):
-                self.script(folder, own, task) if self.scripts else self.call(
-                    cli, folder, own, task
-                )
+                self.call(cli, folder, own, task)
 
     def call(self, cli: Any, folder: str, words: list[str], task: int | None) -> None:
         own = [word.replace("%I", str(task)) for word in words]
@@ -461,16 +455,6 @@ class StandIn:
         assert done.exit_code == 0, done.stderr
         if own[1:2] and own[1].startswith("05-head"):
             self.submit(Path(folder, "slurm", "submit.sh"))
-
-    def script(self, folder: str, words: list[str], task: int | None) -> None:
-        more = {"SLURM_JOB_ID": str(self.number)}
-        if task is not None:
-            more |= {"SLURM_ARRAY_JOB_ID": str(self.number), "SLURM_ARRAY_TASK_ID": str(task)}
-        done = subprocess.run(
-            ["bash", "slurm/job.sh", *words], cwd=folder, env={**self.env, **more},
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
 
 
 def _numbers(array: str) -> list[int]:
@@ -482,28 +466,18 @@ def _numbers(array: str) -> list[int]:
 
 
 SAFLE = {"head": "safle", "experts": 4, "group_size": 2, "buckets": 4}
-IMAGES = {
-    "data": "digits", "backbone": "resnet18", "weights": "random", "limit": 12, "image_size": 16,
-    "engine": "torch", "clients": 3, "scheme": "iid", "ridge": 1, "train_features": None,
-    "test_features": None,
-}  # fmt: skip
 RUNS = {
     "safle": SAFLE,
     "held out and kept": {"held_out": 0.3, "ridge": "auto", "keep_clients": True},
     "softmax": {"head": "softmax", "rounds": 1, "each_round": True},
-    "images": IMAGES,
-    "by their scripts": SAFLE,
 }
 
 
-@pytest.mark.parametrize("name", [
-    "safle", "held out and kept", "softmax",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("images", "by their scripts")),
-])  # fmt: skip
+@pytest.mark.parametrize("name", RUNS)
 def test_jobs_make_the_files_of_a_run(name, road, tmp_path, cli):
     """Equal digests and figures; `run` finds everything done, and nothing is missing."""
     config, at = road.config(**RUNS[name]), tmp_path / "my run's"
-    queue = StandIn(tmp_path / "queue", scripts=name == "by their scripts")
+    queue = StandIn(tmp_path / "queue")
     script = slurm.prepare(config, Site(clients_per_task=3, shards=2), at)
     queue.submit(script)
     queue.work(cli)

@@ -13,7 +13,7 @@ from afltool.lab.studies import execution as jobs
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import carry_out, status
 from afltool.lab.studies.options import StudyOptions
-from afltool.lab.studies.spec import find, read
+from afltool.lab.studies.spec import read
 from afltool.lab.studies.worker import part_of
 from afltool.runs.slurm import jobs as slurm
 from afltool.runs.slurm.site import Site
@@ -63,7 +63,6 @@ def test_scripts_are_written_printed_and_refused(described, tmp_path, cli):
     found = status(at)
     assert found["counts"] == {"missing": 4}
     assert found["continue"] == f"bash {at / 'slurm' / 'submit.sh'}"
-    assert found["todo"] == [cell.key for cell in find(str(at)).cells]
 
 
 def test_cells_without_result_are_submitted_once(wanted, tmp_path):

@@ -110,14 +110,20 @@ SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 def next_steps(
-    config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
+    config: RunConfig,
+    folder: RunFolder,
+    phase: Callable[[Path], Phase | None],
+    held_out: Callable[[RunConfig], bool] = holds_clients_out,
 ) -> Iterator[list[Step]]:
-    """The steps of a run, group by group; ``phase``: what a head is to gather next, or None."""
+    """The steps of a run, group by group.
+
+    ``phase``: what a head is to gather next, or None. ``held_out``: whether some clients are.
+    """
     first = first_steps(config, folder)
     yield first
     heads: list[Path] = []
     head = config.first_head or folder.first_head
-    held = holds_clients_out(config)
+    held = held_out(config)
     for number in count(1):
         steps = round_steps(config, folder, number, head, held)
         yield steps

@@ -101,7 +101,7 @@ class Cell:
     method: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     HEAD: ClassVar = RunFolder.FINAL  # the file of its result
-    OPTIONS: ClassVar = "options"  # where its summary has them
+    KEPT: ClassVar = "options"  # where its summary has `kept_options`
 
     @property
     def label(self) -> str:
@@ -179,7 +179,7 @@ class BaselineCell(Cell):
     """A baseline: its plan begins as that of a run, with data and clients; then it is one step."""
 
     HEAD: ClassVar = BaselineFolder.HEAD
-    OPTIONS: ClassVar = "settings"
+    KEPT: ClassVar = "settings"
 
     def content(self, settings: dict[str, Any]) -> list[Any]:
         """A preset counts by its values, which several papers share."""

@@ -147,7 +147,7 @@ def axes_of(cell: Cell) -> dict[str, Any]:
 
 def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
     """An option that has another value now than when the ``summary`` was written, in words."""
-    then: Any = summary.get(cell.OPTIONS) or {}
+    then: Any = summary.get(cell.KEPT) or {}
     for name, value in cell.kept_options().items():
         is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
         if name in then and plain(then[name]) != plain(value) and not is_path:
