@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ from afltool.heads.evaluation import Evaluation
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import carry_out
 from afltool.lab.studies.options import StudyOptions
-from afltool.lab.studies.spec import Study
+from afltool.lab.studies.spec import Study, read
 from afltool.options.evaluation import Counts
 from afltool.stages.local_stats import job_of
 from afltool.stages.runner import Files, make
@@ -97,6 +98,16 @@ class Road:
     total: Path
     head: Path
 
+    @property
+    def words(self) -> list[Any]:
+        """The rows as options of `run`."""
+        return ["--train-features", self.train, "--test-features", self.test]
+
+    def config(self, **more: Any) -> afltool.RunConfig:
+        """A run of these rows, by default of 6 clients."""
+        given = {"train_features": self.train, "test_features": self.test, "clients": 6}
+        return afltool.RunConfig(**{**given, **more})
+
     def of_each_kind(self) -> dict[str, Path]:
         return {
             "features": self.train,
@@ -144,8 +155,8 @@ def done_run(road, tmp_path_factory):
 
     @cache
     def run_of(**options: Any) -> Path:
-        given = {"train_features": road.train, "test_features": road.test, "clients": 3, **options}
-        return afltool.run(afltool.RunConfig(**given), tmp_path_factory.mktemp("run") / "RUN")
+        at = tmp_path_factory.mktemp("run") / "RUN"
+        return afltool.run(road.config(**{"clients": 3, **options}), at)
 
     return run_of
 
@@ -157,6 +168,62 @@ def digits():
 
     X, y = load_digits(return_X_y=True)
     return X / 16, y
+
+
+#: How a study on the road's rows begins.
+GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'
+#: A study of runs of one round and of several, and of a baseline, with names to be escaped.
+STUDY = f"""{GIVEN}
+seed = [0, 1]
+alpha = [0.1, 1]
+
+[study]
+title = "A <b>study</b> & more"
+shows = "What </script> is shown."
+rows = "head,layers"
+columns = "alpha"
+layers = "0,1"
+
+[[method]]
+label = "AFL <i>"
+head = "linear"
+[[method]]
+label = "_Deep | 100%, $x$"
+head = "deepafl"
+layers = 1
+width = 8
+each-round = true
+train-accuracy = true
+[[method]]
+baseline = "fedavg"
+rounds = 2
+threads = 1
+"""
+
+
+@pytest.fixture
+def described(road, tmp_path):
+    """``described(text, name)``: the file of a study on the road's rows."""
+
+    def write(text: str = STUDY, name: str = "small") -> Path:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text.format(train=road.train, test=road.test))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def done_study(road, tmp_path_factory) -> Path:
+    """`STUDY` carried out once; a test that changes it changes a `copied_study`."""
+    at = tmp_path_factory.mktemp("study")
+    (at / "small.toml").write_text(STUDY.format(train=road.train, test=road.test))
+    return carried_out(read(at / "small.toml"), at / "S")
+
+
+@pytest.fixture
+def copied_study(done_study, tmp_path) -> Path:
+    return shutil.copytree(done_study, tmp_path / "S", copy_function=shutil.copy2)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import carried_out
 from rich.console import Console
 
 import afltool
 from afltool.errors import InputError, OutputExistsError, UsageError
-from afltool.lab.studies.spec import read
 from afltool.options.look import SizeOptions
 from afltool.rendering.classes import Panel, plot_confusion, plot_partitions
 from afltool.rendering.curves import plot_rounds
@@ -38,10 +36,6 @@ def size(path: Path) -> tuple[int, int]:
     return width, height
 
 
-def names(n: int) -> list[str]:
-    return [f"class {i}" for i in range(n)]
-
-
 def counts(clients: int, classes: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     return rng.poisson(rng.gamma(0.2, 40.0, (clients, classes)))
@@ -56,16 +50,14 @@ def plot_partition(table: np.ndarray, names: list[str], path: Path, title: str =
 
 def test_pictures_of_every_size(tmp_path: Path) -> None:
     """Of one row or many, names of dollars and foreign letters; something is drawn."""
-    paths = []
-    for clients, classes in ((1, 1), (31, 2), (1501, 40)):
+    paths, names = [], [f"class {i}" for i in range(40)]
+    for clients, classes in ((1, 1), (1501, 40)):
         path = tmp_path / f"clients-{clients}.png"
-        paths.append(plot_partition(counts(clients, classes), names(classes), path))
-    plot_partition(np.zeros((5, 2), int), names(2), tmp_path / "empty.png")
-    for classes in (1, 20):
-        confusion = counts(classes, classes) + np.diag(np.full(classes, 80))
-        confusion[0] = 0  # a class that the test set lacks
-        path = tmp_path / f"confusion-{classes}.png"
-        paths.append(plot_confusion(confusion, names(classes), path, "a head"))
+        paths.append(plot_partition(counts(clients, classes), names[:classes], path))
+    plot_partition(np.zeros((5, 2), int), names[:2], tmp_path / "empty.png")
+    confusion = counts(20, 20) + np.diag(np.full(20, 80))
+    confusion[0] = 0  # a class that the test set lacks
+    paths.append(plot_confusion(confusion, names[:20], tmp_path / "c20.png", "a head"))
     odd = ["$x_1$", "50$ $60", "狗", "a" * 300]
     plot_confusion(np.eye(4, dtype=np.uint8), odd, tmp_path / "c.png", "5$ or 6$", size=SMALL)
     plot_partition(np.eye(4, dtype=np.uint8), odd, tmp_path / "p.png", "狗 $\\frac$")
@@ -80,7 +72,7 @@ def test_pictures_of_every_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)])
 def test_no_bar_of_partitions_side_by_side_is_cut(tmp_path: Path, figures, order) -> None:
     tables = [np.full((20, 4), 15), np.diag([900, 300, 0, 0]), np.full((150, 4), 1)]
-    panels = [Panel(tables[i], names(4), f"{i}") for i in order]
+    panels = [Panel(tables[i], list("abcd"), f"{i}") for i in order]
     path = plot_partitions(panels, tmp_path / "p.png", size=SizeOptions(width_mm=84.0))
     seen = [(a.dataLim.y1, a.get_ylim()[1]) for a in figures[0].axes if a.patches and not a.images]
     assert [bar for bar, _ in seen] == [float(tables[i].sum(axis=1).max()) for i in order]
@@ -104,7 +96,7 @@ def test_the_titles_of_several_partitions_say_what_differs(road, tmp_path: Path,
 def drawn(path: Path, height: float, overwrite: bool = False) -> Path:
     """A picture that takes little time."""
     small = SizeOptions(width_mm=40, dpi=30 if path.suffix == ".png" else None)
-    return plot_confusion(np.diag([height, 1]), names(2), path, "t", overwrite, small)
+    return plot_confusion(np.diag([height, 1]), ["a", "b"], path, "t", overwrite, small)
 
 
 def test_the_suffix_says_the_format_equal_pictures_are_equal_and_another_one_is_kept(
@@ -131,7 +123,7 @@ def test_the_suffix_says_the_format_equal_pictures_are_equal_and_another_one_is_
     assert "--dpi 300 is for a .png file" in made.stderr
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="cannot write"):
-        plot_partition(counts(3, 4), names(4), tmp_path / "file" / "p.png")
+        plot_partition(counts(3, 4), list("abcd"), tmp_path / "file" / "p.png")
     assert {p.name for p in tmp_path.iterdir()} == {"p.png", "p.svg", "p.pdf", "file"}
 
 
@@ -142,7 +134,7 @@ def test_pyplot_is_never_loaded_and_without_matplotlib_the_extra_is_named(
     assert "matplotlib.pyplot" not in sys.modules
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"pip install .*\[plot\]'"):
-        plot_partition(counts(3, 4), names(4), tmp_path / "p.png")
+        plot_partition(counts(3, 4), list("abcd"), tmp_path / "p.png")
 
 
 # ---------------------------------------------------------------- every noun, for a paper
@@ -150,61 +142,35 @@ def test_pyplot_is_never_loaded_and_without_matplotlib_the_extra_is_named(
 WIDTHS = (85, 180)
 
 
+#: What is drawn of a study, after its folder; by round a line for each cell.
+STUDY = {
+    "study": ["--x", "alpha"],
+    "study by bytes": ["--x", "upload_bytes"],
+    "study by round": ["--x", "round", "--by", "head,alpha,partition-seed"],
+}
+
+
 @pytest.fixture(scope="module")
-def drawable(road, tmp_path_factory) -> dict[str, list[object]]:
+def drawable(road, done_run, done_study, tmp_path_factory) -> dict[str, list[object]]:
     """What follows `afltool plot`, for every noun, some of them with the most that they show."""
     at = tmp_path_factory.mktemp("drawable")
-    text = f"""
-        train-features = "{road.train}"
-        test-features = "{road.test}"
-        clients = 6
-        seed = [0, 1]
-        alpha = [0.1, 1]
-        [[method]]
-        head = ["linear", "discriminant"]
-        [[method]]
-        head = "random-features"
-        width = 8
-        [[method]]
-        label = "_Deep $x$, T = 2"
-        head = "deepafl"
-        layers = 2
-        width = 8
-        [[method]]
-        baseline = ["fedavg", "fedprox"]
-        rounds = 3
-        threads = 1
-    """
-    (at / "s.toml").write_text(text)
-    study = carried_out(read(at / "s.toml"), at / "S")
-    rows = {"train_features": road.train, "test_features": road.test, "clients": 6}
-    runs = [
-        afltool.run(afltool.RunConfig(**rows, head=head, each_round=True), at / head)
-        for head in ("softmax", "linear")
-    ]
-    last = at / "softmax" / json.loads((runs[0] / "summary.json").read_text())["stages"][-2]["file"]
+    run = done_run(head="softmax", each_round=True)
+    last = run / json.loads((run / "summary.json").read_text())["stages"][-2]["file"]
     found = afltool.evaluate(last, road.test, metrics="auc,ece")
     (at / "ev.json").write_text(json.dumps(found))
-    shards = afltool.partition(
-        road.train, at / "s.h5", scheme="shards", shards_per_client=2, clients=6
-    )
+    how = {"scheme": "shards", "shards_per_client": 2, "clients": 6}
+    shards = afltool.partition(road.train, at / "s.h5", **how)
     return {
         "partition": ["partition", road.clients],
         "partitions": ["partition", road.clients, shards, road.clients],
         "confusion": ["confusion", at / "ev.json"],
         "reliability": ["reliability", at / "ev.json"],
-        "rounds": ["rounds", runs[0]],
-        "study by round": ["study", study, "--x", "round"],
-        "study": ["study", study, "--x", "alpha"],
-        "study by bytes": ["study", study, "--x", "upload_bytes"],
+        "rounds": ["rounds", run],
+        **{name: ["study", done_study, *words] for name, words in STUDY.items()},
     }
 
 
-STUDY = ("study", "study by bytes", "study by round")
-NOUNS = (
-    "partition", "partitions", "confusion", "reliability", "rounds",
-    *STUDY,
-)  # fmt: skip
+NOUNS = ("partition", "partitions", "confusion", "reliability", "rounds", *STUDY)
 
 
 @pytest.fixture
@@ -270,26 +236,23 @@ def test_no_text_lies_on_another_or_beyond_the_edge(
         assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
-@pytest.mark.parametrize(
-    "noun",
-    [*STUDY],
-)
-def test_no_two_lines_look_alike(drawable, figures, tmp_path: Path, cli, noun: str) -> None:
-    assert cli("plot", *drawable[noun], "-o", tmp_path / "p.svg").exit_code == 0
+@pytest.mark.parametrize("noun", ["study", "study by round"])
+def test_no_two_lines_look_alike(done_study, figures, tmp_path: Path, cli, noun: str) -> None:
+    made = cli("plot", "study", done_study, *STUDY[noun], "-o", tmp_path / "p.svg")
+    assert made.exit_code == 0, made.stderr
     (figure,) = figures
-    for axes in figure.axes:
-        marked = [one for one in axes.lines if one.get_marker() not in ("None", "_", "|")]
-        looks = [
-            (one.get_color(), one.get_linestyle(), one.get_marker(), one.get_fillstyle())
-            for one in marked
-        ]
-        assert len(looks) == len(set(looks)) >= 2
+    [axes] = figure.axes
+    marked = [one for one in axes.lines if one.get_marker() not in ("None", "_", "|")]
+    looks = [
+        (one.get_color(), one.get_linestyle(), one.get_marker(), one.get_fillstyle())
+        for one in marked
+    ]
+    assert len(looks) == len(set(looks)) == (4 if noun == "study" else 12)
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(names) == len(set(names))
-    assert noun != "study" or figure.axes[0].get_xscale() == "log", "an axis of factors"
-    if noun.startswith("study"):
-        assert any(name.startswith(r"_Deep \$x\$, T = 2") for name in names)
-        assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
+    assert len(names) == len(set(names)) == len(looks)
+    assert noun != "study" or axes.get_xscale() == "log", "an axis of factors"
+    assert any(name.startswith(r"_Deep | 100%, \$x\$") for name in names)
+    assert not any(re.search("[0-9a-f]{16}", name) for name in names), "a digest is no name"
 
 
 # ---------------------------------------------------------------- rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,22 +18,11 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.runs.config import RunConfig, read_config
 from afltool.runs.folder import RunFolder
-from afltool.runs.plan import LINK, Step, next_steps
-from afltool.runs.plan import features as features_step
+from afltool.runs.plan import LINK, Step, data_steps, next_steps
 from afltool.runs.slurm.jobs import Cut
 from afltool.runs.slurm.states import status
 from afltool.runs.step_cache import StepCache
 from afltool.stages.stage import STAGES
-
-
-@pytest.fixture(scope="module")
-def features(road):
-    return road.train, road.test
-
-
-def config(features, **more):
-    given = {"train_features": features[0], "test_features": features[1], "clients": 12, **more}
-    return RunConfig(**given)
 
 
 def times(folder, pattern="0*.h5"):
@@ -43,23 +33,29 @@ def summary_of(folder):
     return json.loads((folder / "summary.json").read_text())
 
 
-def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(features, tmp_path):
-    for name, more in (("linear", {}), ("deepafl", {"layers": 1, "width": 8})):
-        one = config(features, head=name, **more)
-        run = afltool.run(one, tmp_path / name)
+@pytest.fixture
+def deep(done_run, tmp_path):
+    """A copy of a run of several rounds."""
+    run = done_run(head="deepafl", layers=2, width=16, each_round=True, train_accuracy=True,
+                   head_seed=5, partition_seed=3)  # fmt: skip
+    return shutil.copytree(run, tmp_path / "deep", copy_function=shutil.copy2)
+
+
+def test_the_solved_head_has_one_name_whatever_the_number_of_rounds(done_run, deep, tmp_path):
+    for run in (shutil.copytree(done_run(), tmp_path / "linear"), deep):
         digest = summary_of(run)["head_digest"]
         assert afltool.info(run / "head-final.h5")["digest"] == digest
         assert afltool.info(run / "head-final.h5")["phase"] is None
         (run / "head-final.h5").unlink()  # as in a folder of an earlier version
         assert status(run)["state"] == "done"
         before = times(run)
-        afltool.run(one, run)
+        afltool.run(RunConfig(**read_config(run / "run.toml")), run)
         assert afltool.info(run / "head-final.h5")["digest"] == digest
         assert before == times(run)
 
 
-def test_the_folder_shows_the_road_and_what_is_done_is_kept(features, tmp_path):
-    run = afltool.run(config(features), tmp_path / "run")
+def test_the_folder_shows_the_road_and_what_is_done_is_kept(road, tmp_path):
+    run = afltool.run(road.config(), tmp_path / "run")
     assert sorted(p.name for p in run.iterdir()) == [
         "01-features-test.h5", "01-features-train.h5", "02-clients.h5", "03-head0.h5",
         "04-total.h5", "05-head.h5", "06-confusion.csv", "06-metrics.json", "06-rounds.csv",
@@ -67,65 +63,60 @@ def test_the_folder_shows_the_road_and_what_is_done_is_kept(features, tmp_path):
     ]  # fmt: skip
     summary = summary_of(run)
     assert summary["top1"] > 0.8
-    assert summary["clients"] == 12
+    assert summary["clients"] == 6
     assert summary["total_digest"] == afltool.info(run / "04-total.h5")["digest"]
     assert [s["stage"] for s in summary["stages"]] == [
         "features train", "features test", "partition", "head", "local-stats", "solve", "evaluate",
     ]  # fmt: skip
     before = times(run, "*.h5")
     (run / "05-head.h5").unlink()
-    afltool.run(config(features), run)
+    afltool.run(road.config(), run)
     again = times(run, "*.h5")
     assert {name for name in before if before[name] != again[name]} == {
         "05-head.h5", "head-final.h5"
     }  # fmt: skip
     more = {"separability": True, "train_accuracy": True}  # of evaluate alone
-    afltool.run(config(features, **more), run)
+    afltool.run(road.config(**more), run)
     assert times(run) == {name: at for name, at in again.items() if name.startswith("0")}
     assert "csr" in summary_of(run)
     with pytest.raises(OutputExistsError, match=r"alpha 0\.1 → 5\.0"):
-        afltool.run(config(features, alpha=5.0), run)
+        afltool.run(road.config(alpha=5.0), run)
 
 
-def test_the_summary_holds_every_option_and_where_all_comes_from(features, tmp_path):
-    given = {"head": "deepafl", "layers": 2, "width": 16, "head_seed": 5, "partition_seed": 3}
-    run = afltool.run(config(features, alpha=0.3, **given), tmp_path / "run")
-    found = json.loads((run / "summary.json").read_text())
+def test_the_summary_holds_every_option_and_where_all_comes_from(deep, road):
+    found = summary_of(deep)
     options = found["options"]
-    assert {k: options[k] for k in given} == given
-    assert (options["alpha"], options["clients"], options["threads"]) == (0.3, 12, None)
+    given = {"head": "deepafl", "layers": 2, "width": 16, "head_seed": 5, "partition_seed": 3}
+    assert given.items() <= options.items()
+    assert (options["alpha"], options["clients"], options["threads"]) == (0.1, 3, None)
     assert (options["ridge"], options["activation"]) == (1.0, "gelu"), "defaults, too"
-    assert options["train_features"] == str(features[0])
+    assert options["train_features"] == str(road.train)
     again = {k: v for k, v in options.items() if v is not None and k not in ("width",)}
-    assert RunConfig(**again).partition == config(features, alpha=0.3, partition_seed=3).partition
-    digests = {
-        "train": "01-features-train.h5", "test": "01-features-test.h5", "head": "05-head-6.h5",
-        "partition": "02-clients.h5", "first_head": "03-head0.h5", "total": "04-total-6.h5",
-    }  # fmt: skip
+    assert RunConfig(**again).partition == road.config(clients=3, partition_seed=3).partition
     last = len(found["bytes_per_client"])
-    digests = {k: v.replace("-6", f"-{last}") for k, v in digests.items()}
-    assert found["digests"] == {k: afltool.info(run / v)["digest"] for k, v in digests.items()}
+    digests = {
+        "train": "01-features-train.h5", "test": "01-features-test.h5",
+        "head": f"05-head-{last}.h5", "partition": "02-clients.h5",
+        "first_head": "03-head0.h5", "total": f"04-total-{last}.h5",
+    }  # fmt: skip
+    assert found["digests"] == {k: afltool.info(deep / v)["digest"] for k, v in digests.items()}
     assert found["upload_bytes"] == sum(r["upload_bytes"] for r in found["rounds"])
     assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"]), abs=0.01)
     assert all(stage["processor_seconds"] >= 0 for stage in found["stages"])
-    assert found["partition"]["alpha"] == 0.3
+    assert found["partition"]["alpha"] == 0.1
     assert found["versions"]["afltool"] == afltool.__version__
 
 
-def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(features, tmp_path):
-    given = {"head": "deepafl", "layers": 2, "width": 16, "each_round": True}
-    run = afltool.run(config(features, train_accuracy=True, **given), tmp_path / "run")
-    found = json.loads((run / "summary.json").read_text())
-    last = run / f"05-head-{len(found['bytes_per_client'])}.h5"
-    alone = afltool.evaluate(last, features[0], each_round=True)
+def test_the_accuracy_on_training_rows_is_that_of_the_head_on_them(deep, done_run, road):
+    found = summary_of(deep)
+    last = deep / f"05-head-{len(found['bytes_per_client'])}.h5"
+    alone = afltool.evaluate(last, road.train, each_round=True)
     assert found["train_top1"] == alone["top1"]
     measured = {r["phase"]: r["train_top1"] for r in found["rounds"] if "train_top1" in r}
     assert measured == {r["phase"]: r["top1"] for r in alone["rounds"] if "top1" in r}
     assert len(measured) == 3
-    plain = afltool.run(config(features, **given), tmp_path / "plain")
-    told = json.loads((plain / "summary.json").read_text())
-    assert "train_top1" not in told
-    assert told["top1"] == found["top1"]
+    assert found["top1"] == afltool.evaluate(last, road.test)["top1"]
+    assert "train_top1" not in summary_of(done_run())
 
 
 def flipped(path):
@@ -144,10 +135,10 @@ def flipped(path):
 
 
 def test_a_bit_of_content_that_is_turned_in_a_finished_run_is_noticed_or_repaired(
-    features, tmp_path, cli
+    road, tmp_path, cli
 ):
     """In each array of each file, headers among them."""
-    run = afltool.run(config(features, keep_clients=True), tmp_path / "run")
+    run = afltool.run(road.config(keep_clients=True, clients=2), tmp_path / "run")
     files = sorted({*run.glob("*.h5"), *run.glob("*/*.h5")})
     files = [path for path in files if path.name != "client-1.h5"]  # one client stands for all
     assert len(files) > 6
@@ -161,7 +152,7 @@ def test_a_bit_of_content_that_is_turned_in_a_finished_run_is_noticed_or_repaire
             assert done.exit_code == 3 or (done.exit_code == 0 and intact), (path, done.output)
             path.write_bytes(whole)
     path.write_bytes(damaged)
-    afltool.run(config(features, keep_clients=True), run, overwrite=True)
+    afltool.run(road.config(keep_clients=True, clients=2), run, overwrite=True)
     afltool.verify(path)
 
 
@@ -198,17 +189,20 @@ def test_a_run_without_a_ridge_goes_on_with_what_is_done(few, tmp_path, cli):
     again = cli("run", out / "run.toml", "-o", out, "--ridge", "auto")
     assert again.exit_code == 0, again.stderr
     assert inodes(out) == made
-    found = json.loads((out / "summary.json").read_text())
-    assert found["options"]["ridge"] == "auto"
+    assert summary_of(out)["options"]["ridge"] == "auto"
     assert afltool.info(out / "05-head.h5")["report"]["ridge"] > 0
     assert status(out)["state"] == "done"
     assert "ridge = " in (out / "run.toml").read_text()
     assert cli("run", *of_few(few), "--ridge", "auto", "-o", out).exit_code == 0
-    assert "made differently" in cli("run", *of_few(few, "--ridge", 0), "-o", out).stderr
-    plain = cli("run", *of_few(few), "--ridge", "auto", "-o", tmp_path / "plain")
-    assert plain.exit_code == 0
-    same = [afltool.info(at / "05-head.h5")["digest"] for at in (out, tmp_path / "plain")]
+    plain = tmp_path / "plain"
+    assert cli("run", *of_few(few), "--ridge", "auto", "-o", plain).exit_code == 0
+    same = [afltool.info(at / "05-head.h5")["digest"] for at in (out, plain)]
     assert same[0] == same[1]
+    for more in (["--ridge", 0], ["--gamma", 1], ["--intercept"],
+                 ["--head", "random-features", "--width", 8]):  # fmt: skip
+        done = cli("run", *of_few(few), *more, "-o", out)
+        assert done.exit_code == 2, more
+        assert "made differently" in done.stderr
 
 
 @pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 2, "--standardise"]])
@@ -218,29 +212,16 @@ def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_p
     out = tmp_path / "run"
     assert cli("run", *of_few(few), "--head", head, "-o", out).exit_code == 5
     assert cli("run", *of_few(few), "--head", head, *more, "-o", out).exit_code == 0
-    assert json.loads((out / "summary.json").read_text())["top1"] >= 0
+    assert summary_of(out)["top1"] >= 0
     done = cli("run", *of_few(few), "--head", head, "--intercept", "-o", tmp_path / "other")
     assert done.exit_code == 2
     assert "fixes --intercept before its first round" in " ".join(done.stderr.split())
 
 
-def test_an_option_of_an_earlier_stage_is_still_another_run(few, tmp_path, cli):
-    out = tmp_path / "run"
-    assert cli("run", *of_few(few, "--ridge", 0), "-o", out).exit_code == 5
-    for more in (["--gamma", 1], ["--intercept"], ["--head", "random-features", "--width", 8]):
-        done = cli("run", *of_few(few), "--ridge", 1, *more, "-o", out)
-        assert done.exit_code == 2, more
-        assert "made differently" in done.stderr
-
-
-@pytest.mark.parametrize("head", ["linear", "safle"])
-def test_runs_that_differ_in_what_solve_is_told_have_one_first_head_and_total(
-    head, features, tmp_path
-):
-    own = {"safle": {"experts": 2, "buckets": 4}}.get(head, {})
+def test_runs_that_differ_in_what_solve_is_told_have_one_first_head_and_total(road, tmp_path):
+    own = {"head": "safle", "experts": 2, "buckets": 4}
     runs = [
-        afltool.run(config(features, head=head, ridge=ridge, **own), tmp_path / f"{ridge}")
-        for ridge in (1.0, 2.0)
+        afltool.run(road.config(ridge=ridge, **own), tmp_path / f"{ridge}") for ridge in (1.0, 2.0)
     ]
     found = [summary_of(run) for run in runs]
     assert [one["options"]["ridge"] for one in found] == [1.0, 2.0]
@@ -248,25 +229,36 @@ def test_runs_that_differ_in_what_solve_is_told_have_one_first_head_and_total(
         assert found[0]["digests"][name] == found[1]["digests"][name]
     assert found[0]["digests"]["head"] != found[1]["digests"]["head"]
     assert afltool.info(runs[1] / "05-head.h5")["options"]["ridge"] == 2.0
-    if head == "safle":  # a later round depends on it: a mix would be a head of no command
-        with pytest.raises(OutputExistsError, match="exists and was made differently"):
-            afltool.run(config(features, head=head, ridge=7.0, **own), runs[0])
+    # A later round depends on it: a mix would be a head of no command.
+    with pytest.raises(OutputExistsError, match="exists and was made differently"):
+        afltool.run(road.config(ridge=7.0, **own), runs[0])
 
 
-def test_images_go_through_the_store(tmp_path):
+def test_images_go_through_the_store_and_parts_of_them_are_joined_to_the_whole(tmp_path):
     images = write_imagefolder(tmp_path / "images", per_class=3)
     given = {
         "data": f"imagefolder:{images}", "backbone": "resnet18", "weights": "random", "ridge": 1.0,
-        "image_size": 16, "engine": "torch", "store": tmp_path / "store", "clients": 3,
+        "image_size": 16, "engine": "torch", "clients": 3,
     }  # fmt: skip
-    run = afltool.run(RunConfig(**given), tmp_path / "run")
+    stored = {**given, "store": tmp_path / "store"}
+    run = afltool.run(RunConfig(**stored), tmp_path / "run")
     kept = list((tmp_path / "store").glob("*.h5"))
     assert len(kept) == 2
     linked = (run / "01-features-train.h5").stat().st_ino
     assert linked in {p.stat().st_ino for p in kept}
     before = {p: p.stat().st_mtime_ns for p in kept}
-    afltool.run(RunConfig(**{**given, "clients": 2}), tmp_path / "other")
+    afltool.run(RunConfig(**{**stored, "clients": 2}), tmp_path / "other")
     assert {p: p.stat().st_mtime_ns for p in kept} == before
+    _, whole, _ = data_steps(RunConfig(**given), RunFolder(tmp_path))
+    parts = Cut(whole, tmp_path / "parts", 2)
+    for number in range(2):
+        step = parts.step(number)
+        assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
+        step.make()
+    [joined] = parts.joined()
+    assert joined.line()[:2] == ["merge", str(tmp_path / "parts")]
+    one, other = map(read_header, (run / "01-features-test.h5", joined.make().path))
+    assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
 
 
 @pytest.mark.parametrize(
@@ -295,10 +287,10 @@ def test_a_wrong_toml_is_refused(tmp_path, text, message):
         RunConfig(train_features=tmp_path)
 
 
-def test_the_papers_preset_is_resolved_and_options_keep_their_order(features, tmp_path):
+def test_the_papers_preset_is_resolved_and_options_keep_their_order(road, tmp_path):
     """Sets of text have another order in every process: run.toml would be written anew."""
     more = {"head": "deepafl", "preset": "paper", "layers": 0, "width": 8, "gamma": 0.1}
-    afltool.run(config(features, **more), tmp_path / "run")
+    afltool.run(road.config(**more), tmp_path / "run")
     options = summary_of(tmp_path / "run")["options"]
     assert options["preset"] == "released-script"
     assert (options["ridge"], options["block_ridge"], options["layers"]) == (1.0, 0.05, 0)
@@ -306,11 +298,11 @@ def test_the_papers_preset_is_resolved_and_options_keep_their_order(features, tm
     assert [line.split(" = ")[0] for line in written[-4:]] == ["preset", "layers", "width", "gamma"]
 
 
-def test_a_file_that_the_run_would_write_is_not_its_input(features, tmp_path, cli):
+def test_a_file_that_the_run_would_write_is_not_its_input(road, tmp_path, cli):
     """By the folder that holds it; under the name of its own option it may lie there."""
-    run = afltool.run(config(features), tmp_path / "run")
+    run = afltool.run(road.config(), tmp_path / "run")
     before = {p.name: p.read_bytes() for p in run.iterdir()}
-    options = ["--train-features", features[0], "--test-features", features[1]]
+    options = road.words
     for more, name in (
         (["--head", run / "05-head.h5"], "--head"),
         (["--partition", run / ".." / "run" / "04-total.h5"], "--partition"),
@@ -321,7 +313,7 @@ def test_a_file_that_the_run_would_write_is_not_its_input(features, tmp_path, cl
             assert done.exit_code == 2, (more, done.stderr)
             assert f"{name} {more[-1]} is a file that this command writes" in done.stderr
     with pytest.raises(UsageError, match=r"--test .* writes"):
-        afltool.baseline("fedavg", features[0], run, partition=run / "02-clients.h5",
+        afltool.baseline("fedavg", road.train, run, partition=run / "02-clients.h5",
                          test=run / "summary.json")  # fmt: skip
     assert {p.name: p.read_bytes() for p in run.iterdir()} == before
     own = ["--train-features", run / "01-features-train.h5", "--test-features",
@@ -357,13 +349,13 @@ def test_given_files_may_be_relative_links(road, tmp_path, cli, monkeypatch):
     "name",
     ["06-metrics.json", "06-rounds.csv", "run.toml", "head-final.h5", "01-features-train.h5"],
 )
-def test_a_file_of_somebody_else_is_not_replaced(name, features, road, tmp_path, cli):
+def test_a_file_of_somebody_else_is_not_replaced(name, road, tmp_path, cli):
     """It is found before any work; --overwrite replaces it."""
     run, other = tmp_path / "run", {"head-final.h5": road.head, "01-features-train.h5": road.test}
     run.mkdir()
     data = other[name].read_bytes() if name in other else b"alpha = 3.0\n# round,winner\n"
     (run / name).write_bytes(data)
-    options = ["--train-features", features[0], "--test-features", features[1], "--clients", 4]
+    options = [*road.words, "--clients", 4]
     for command in ("run", "slurm"):
         done = cli(command, *options, "-o", run)
         assert done.exit_code == 2, done.stderr
@@ -374,9 +366,9 @@ def test_a_file_of_somebody_else_is_not_replaced(name, features, road, tmp_path,
     assert (run / name).read_bytes() != data
 
 
-def test_the_options_of_a_run_keep_the_comments_of_their_owner(features, tmp_path, cli):
+def test_the_options_of_a_run_keep_the_comments_of_their_owner(road, tmp_path, cli):
     run, place = tmp_path / "run", tmp_path / "run" / "run.toml"
-    afltool.run(config(features), run)
+    afltool.run(road.config(), run)
     mine = "# why alpha: see the log book\n" + place.read_text()
     place.write_text(mine)
     for command in (["run", place], ["run", place, "--overwrite"], ["slurm", place]):
@@ -409,10 +401,8 @@ def of_run(folder):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(
-    features, cli, tmp_path, name
-):
-    one = config(features, clients=4, scheme="iid", **CONFIGS[name])
+def test_the_commands_of_its_steps_one_after_another_make_what_run_makes(road, cli, tmp_path, name):
+    one = road.config(clients=4, scheme="iid", **CONFIGS[name])
     folder = RunFolder(tmp_path / "steps")
     folder.root.mkdir()
     for steps in next_steps(one, folder, lambda head: load_head(head).head.phase()):
@@ -447,29 +437,3 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
         assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (
             "so the one is up to date where the other is wanted"
         )
-
-
-def test_parts_of_features_are_joined_to_the_whole(tmp_path):
-    images = RunConfig(data="digits", backbone="resnet18", weights="random", limit=12)
-    extract = replace(images.extract, image_size=16, engine="torch")
-    whole = features_step(extract, "test", tmp_path / "whole.h5")
-    parts = Cut(whole, tmp_path / "parts", 2)
-    for number in range(2):
-        step = parts.step(number)
-        assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
-        step.make()
-    [joined] = parts.joined()
-    assert joined.line()[:2] == ["merge", str(tmp_path / "parts")]
-    joined = replace(joined, out=tmp_path / "joined.h5")
-    one, other = (read_header(step.make().path) for step in (whole, joined))
-    assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
-
-
-def test_an_equal_step_is_made_once_and_linked(road, tmp_path):
-    stage, made = STAGES["partition"], StepCache(tmp_path / "steps")
-    options = stage.options(clients=5, scheme="iid")
-    steps = [Step(stage, options, {"features": road.train}, tmp_path / f"{n}.h5") for n in (1, 2)]
-    first, second = (made.carry_out(step).path for step in steps)
-    assert first.samefile(second)
-    other = Step(stage, replace(options, seed=3), {"features": road.train}, tmp_path / "3.h5")
-    assert read_header(made.carry_out(other).path)["digest"] != read_header(first)["digest"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import calls, carried_out, forget_stop
+from conftest import GIVEN, calls, carried_out, forget_stop
 
 import afltool
 from afltool import progress
@@ -29,11 +29,8 @@ from afltool.runs.config import RunConfig
 from afltool.runs.folder import RunFolder
 
 SUMS = "_Gathering.gathered"  # called whenever sums are computed from rows
-GRID = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
-seed = [0, 1]
+GRID = f"""{GIVEN}
+seed = 1
 
 [study]
 title = "A small study"
@@ -56,23 +53,12 @@ threads = 1
 """
 
 
-@pytest.fixture
-def described(road, tmp_path):
-    def write(text=GRID, name="small"):
-        path = tmp_path / f"{name}.toml"
-        path.write_text(text.format(train=road.train, test=road.test))
-        return path
-
-    return write
-
-
 @pytest.fixture(scope="module")
-def done(road, tmp_path_factory):
-    """The small study carried out once; tests that change it copy it."""
-    at = tmp_path_factory.mktemp("study")
-    (at / "small.toml").write_text(GRID.format(train=road.train, test=road.test))
-    wanted = read(at / "small.toml")
-    return wanted, carried_out(wanted, at / "S")
+def wanted(done_study):
+    return find(str(done_study))
+
+
+IMAGES = "# images\n"
 
 
 # ------------------------------------------------------------ grids
@@ -96,7 +82,7 @@ def test_lists_are_axes_and_blocks_are_unions():
 
 
 def test_options_of_the_command_line_stand_where_the_study_has_them(described):
-    wanted = read(described())
+    wanted = read(described(GRID))
     fewer = wanted.changed({"alpha": 0.5, "clients": 3}, seeds=1)
     assert [c.setting.get("alpha") for c in fewer.cells] == [0.5, 0.5, None, None]
     assert all(c.config.partition.clients == 3 for c in fewer.cells)
@@ -105,8 +91,8 @@ def test_options_of_the_command_line_stand_where_the_study_has_them(described):
     assert images.cells[0].config.extract.backbone == "resnet18"
 
 
-def test_an_option_that_some_methods_have_is_given_to_these(described):
-    wanted = read(described())
+def test_an_option_that_some_methods_have_is_given_to_these(described, tmp_path):
+    wanted = read(described(GRID))
     wider = wanted.changed({"width": 5})
     assert list(wider.left_out) == [("width", ["linear", "fedavg"], False)]
     assert [c.key for c in wider.cells] == [c.key for c in wanted.cells]
@@ -115,29 +101,31 @@ def test_an_option_that_some_methods_have_is_given_to_these(described):
     assert set(rounds.values()) == {3}
     assert len(rounds) == 5
     experts = {c.label for c in both.cells if "experts" in c.config.head_options}
-    ours = {"SAFLe", "SAFLe, without a ridge"}
-    assert experts == {*ours, "SAFLe, the paper's shape"}
+    assert experts == {"SAFLe", "SAFLe, without a ridge", "SAFLe, the paper's shape"}
+    text = 'head = "deepafl"\nlayers = 1\nhead-seed = 7\neach-round = true\n'
+    text += '[[method]]\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n'
+    cells = read(described(GIVEN + text)).cells
+    ours = [" ".join(cell.commands(StudyFolder(tmp_path))[-1]) for cell in cells]
+    for option, has in (("--each-round", [1, 1, 0]), ("--head-seed 7", [1, 0, 0]),
+                        ("--layers 1", [1, 0, 1]), ("--head ", [1, 0, 0])):  # fmt: skip
+        assert [option in one for one in ours] == list(map(bool, has)), option
 
 
 def test_a_given_data_set_chooses_its_block(road):
     """AFL's table 1 deals CIFAR-10 other clients than CIFAR-100; a data set of neither gets the
     first block's."""
-
-    def partitions(study):
-        dealt = [cell.config.partition for cell in study.cells]
-        return {(one.alpha, one.shards_per_client) for one in dealt}
-
     wanted, few = find("afl-table1"), {(0.1, None), (0.05, None), (None, 4), (None, 2)}
     many = {(0.1, None), (0.01, None), (None, 10), (None, 5)}
-    given = {"backbone": "resnet18"}
-    of_cifar10, of_cifar100, of_digits = (
-        wanted.changed({**given, "data": data}, 1) for data in ("cifar10", "cifar100", "digits")
-    )
-    assert partitions(of_cifar10) == partitions(of_digits) == few
-    assert partitions(of_cifar100) == many
-    assert len(of_cifar10.cells) == 4 * 8
-    files = wanted.changed({"train_features": road.train, "test_features": road.test}, 1)
-    assert partitions(files) == few
+    images = {"backbone": "resnet18"}
+    files = {"train_features": road.train, "test_features": road.test}
+    for given, expected in (
+        ({**images, "data": "cifar10"}, few), ({**images, "data": "cifar100"}, many),
+        ({**images, "data": "digits"}, few), (files, few),
+    ):  # fmt: skip
+        cells = wanted.changed(given, 1).cells
+        dealt = [cell.config.partition for cell in cells]
+        assert {(one.alpha, one.shards_per_client) for one in dealt} == expected, given
+        assert len(cells) == 4 * 8
 
 
 @pytest.mark.parametrize(
@@ -207,21 +195,17 @@ def test_cells_have_the_keys_that_0_3_gave_to_the_same_meaning():
         assert make_cell(given).key == key
 
 
-def test_the_folder_of_a_study_of_0_3_has_its_defaults(road, tmp_path, cli):
-    path, out = tmp_path / "s.toml", tmp_path / "S"
-    path.write_text(
-        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
-    )
+def test_the_folder_of_a_study_of_0_3_has_its_defaults(described, tmp_path, cli):
+    path, out = described(GIVEN), tmp_path / "S"
     assert cli("study", path, "--ridge", 0, "-o", out).exit_code == 0
-    described = json.loads((out / "study.json").read_text())
-    del described["before"], described["tree"]["ridge"]
-    described["tree"]["keep_rounds"], described["shown"]["stat"] = "last", "mean"  # gone since
-    (out / "study.json").write_text(json.dumps(described))
+    told = json.loads((out / "study.json").read_text())
+    del told["before"], told["tree"]["ridge"]
+    told["tree"]["keep_rounds"], told["shown"]["stat"] = "last", "mean"  # gone since
+    (out / "study.json").write_text(json.dumps(told))
     (cell,) = (out / "cells").iterdir()
     made = (cell / "05-head.h5").stat().st_mtime_ns
     assert cli("study", out).exit_code == 0
     assert [one.name for one in (out / "cells").iterdir()] == [cell.name]
-    assert (cell / "05-head.h5").stat().st_mtime_ns == made
     assert "missing" not in cli("table", out).stdout
     assert cli("study", path, "-o", out).exit_code == 0  # today's
     assert len(list((out / "cells").iterdir())) == 2
@@ -229,71 +213,42 @@ def test_the_folder_of_a_study_of_0_3_has_its_defaults(road, tmp_path, cli):
 
 
 def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
-    whole = read(described())
-    (tmp_path / "more.toml").write_text(
-        'clients = 3\n[study]\nlike = "small"\ntitle = "More"\n[[split]]\nalpha = [1, 2]\n'
-    )
-    more = read(tmp_path / "more.toml")
+    whole = read(described(GRID))
+    more = 'clients = 3\n[study]\nlike = "small"\ntitle = "More"\n[[split]]\nalpha = [1, 2]\n'
+    more = read(described(more, "more"))
     assert (more.name, more.title, more.shown) == ("more", "More", whole.shown)
     assert list(more.tree) == list(whole.tree)
     assert {**more.tree, "clients": 6, "split": whole.tree["split"]} == whole.tree
-    assert [c.setting.get("alpha") for c in more.cells] == [1, 1, 2, 2] * 2
-    (tmp_path / "shipped.toml").write_text('[study]\nlike = "deepafl-table14"\n')
-    assert read(tmp_path / "shipped.toml").tree == find("deepafl-table14").tree
-    (tmp_path / "small.toml").write_text('[study]\nlike = "more"\n')
-    with pytest.raises(UsageError, match=r"is like 'small', which is like it in turn"):
-        read(tmp_path / "small.toml")
-    (tmp_path / "small.toml").write_text('[study]\nlike = "afl-tabel1"\n')
-    with pytest.raises(UsageError, match=r"which is not a study"):
-        read(tmp_path / "small.toml")
-
-
-def test_a_setting_in_a_study_that_is_like_another_goes_to_the_methods_that_have_it(tmp_path):
-    path = tmp_path / "fewer.toml"
-    path.write_text('generator-steps = 50\n[study]\nlike = "afl-table1"\n')
+    assert [c.setting.get("alpha") for c in more.cells] == [1, 1, 2, 2]
+    shipped = read(described('[study]\nlike = "deepafl-table14"\n', "shipped"))
+    assert shipped.tree == find("deepafl-table14").tree
+    for name, words in (("more", "is like 'small', which is like it in turn"),
+                        ("afl-tabel1", "which is not a study")):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            read(described(f'[study]\nlike = "{name}"\n'))
+    # A setting goes to the methods that have it, as on the command line.
     given = {"data": "digits", "backbone": "resnet18"}
-    theirs, ours = (one.changed(given, 1).cells for one in (find("afl-table1"), read(path)))
+    fewer = read(described('generator-steps = 50\n[study]\nlike = "afl-table1"\n'))
+    theirs, ours = (one.changed(given, 1).cells for one in (find("afl-table1"), fewer))
     steps = [cell.settings.get("generator_steps") for cell in ours]
     assert steps == [50 if cell.method == "fedgen" else None for cell in ours]
     assert [cell.label for cell in ours] == [cell.label for cell in theirs]
-    path.write_text('layers = 7\n[study]\nlike = "deepafl-table9"\n')
-    deep = [cell.config.head_options for cell in read(path).cells if cell.label == "DeepAFL"]
-    assert {one["layers"] for one in deep} == {7}, "as --layers 7 would"
-
-
-IMAGES = "# images\n"
-ONE_RULE = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 3
-"""
+    deep = read(described('layers = 7\n[study]\nlike = "deepafl-table9"\n')).cells
+    assert {c.config.head_options["layers"] for c in deep if c.label == "DeepAFL"} == {7}
 
 
 def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_line(
     described, cli, tmp_path
 ):
     heads = 'head = ["linear", "random-features"]\n'
-    for n, text in enumerate([f"width = 200\n{heads}", heads]):
-        path = described(ONE_RULE + text, f"s{n}")
-        given = ["--width", 200] if "width" not in text else []
-        done = cli("study", path, *given, "-o", tmp_path / "S", "--slurm", "--dry-run")
+    for n, (text, given) in enumerate(((f"width = 200\n{heads}", {}), (heads, {"width": 200}))):
+        path = described(GIVEN + text, f"s{n}")
+        words = [word for name, value in given.items() for word in (f"--{name}", value)]
+        done = cli("study", path, *words, "-o", tmp_path / "S", "--slurm", "--dry-run")
         assert done.exit_code == 0
         assert f"study s{n}: linear without --width" in done.stderr
-        cells = read(path).changed({"width": 200} if given else {}).cells
+        cells = read(path).changed(given).cells
         assert [cell.config.head_options for cell in cells] == [{}, {"width": 200}]
-
-
-def test_options_of_runs_and_of_heads_that_draw_go_to_these_alone(described, tmp_path):
-    text = 'head = "deepafl"\nlayers = 1\nhead-seed = 7\neach-round = true\n'
-    text += '[[method]]\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n'
-    cells = read(described(ONE_RULE + text)).cells
-    ours = [" ".join(cell.commands(StudyFolder(tmp_path))[-1]) for cell in cells]
-    for option, has in (("--each-round", [1, 1, 0]), ("--head-seed 7", [1, 0, 0]),
-                        ("--layers 1", [1, 0, 1]), ("--head ", [1, 0, 0])):  # fmt: skip
-        assert [option in one for one in ours] == list(map(bool, has)), option
-
-
-HOWS = [], ["--slurm"], ["--slurm", "--dry-run"]
 
 
 @pytest.mark.parametrize(
@@ -323,9 +278,9 @@ def test_a_cell_that_cannot_run_is_refused_before_the_first(
     monkeypatch.chdir(tmp_path)
     Path("broken.h5").write_bytes(b"no features")
     gone = ("train-features", "test-features") if text.startswith(IMAGES) else ()
-    keys = [k for k in ONE_RULE.splitlines() if k.split(" = ")[0] not in (*gone, *text.split())]
+    keys = [k for k in GIVEN.splitlines() if k.split(" = ")[0] not in (*gone, *text.split())]
     path = described("\n".join([*keys, text]))
-    for how in HOWS:
+    for how in [], ["--slurm"]:
         done = cli("study", path, "-o", "S", *["--store", "store"] * bool(gone), *how)
         assert (done.exit_code, "Traceback" in done.stderr) == (code, False), done.stderr
         assert message in " ".join(done.stderr.split())
@@ -335,27 +290,21 @@ def test_a_cell_that_cannot_run_is_refused_before_the_first(
 
 def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli):
     """The functions are the commands; options are those of the command line, by name."""
-    path, at = described(), tmp_path / "S"
-    assert (
-        afltool.study(path, at, seeds=1, only="linear-*", axes={"alpha": [0.5, 2], "ridge": 3})
-        == at
-    )
+    path, at = described(GRID), tmp_path / "S"
+    axes = {"alpha": [0.5, 2], "ridge": 3}
+    assert afltool.study(path, at, seeds=1, only="linear-*", axes=axes) == at
     found = afltool.table(at, columns="alpha", where=("head=linear",))
     assert str(found) == cli("table", at, "--columns", "alpha", "--where", "head=linear").stdout
     assert [one["column"] for one in found.records()][:2] == ["alpha = 0.5", "alpha = 2"]
     afltool.study(at, only="linear-*")  # its own folder
-    assert afltool.report(at, tmp_path / "page.html", rows="head") == tmp_path / "page.html"
-    for wrong, words in (
-        ({"clinets": 3}, "'clinets' is no option of a study"),
-        ({"seeds": 0}, "'seeds' is no option of a study"),
-        ({"width": 7}, "--width is no option of linear, fedavg"),
-    ):
+    for given, words in (
+        ({"axes": {"clinets": 3}}, "'clinets' is no option of a study"),
+        ({"axes": {"seeds": 0}}, "'seeds' is no option of a study"),
+        ({"axes": {"width": 7}}, "--width is no option of linear, fedavg"),
+        ({"seeds": 0}, "--seeds is 1 to"), ({"out": None}, "--out is needed"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=words):
-            afltool.study(path, tmp_path / "T", axes=wrong)
-    with pytest.raises(UsageError, match="--seeds is 1 to"):
-        afltool.study(path, tmp_path / "T", seeds=0)
-    with pytest.raises(UsageError, match="--out is needed"):
-        afltool.study(path)
+            afltool.study(path, **{"out": tmp_path / "T", **given})
     with pytest.raises(TypeError, match="'colums'"):
         afltool.table(at, colums="alpha")
     assert not (tmp_path / "T").exists()
@@ -364,54 +313,41 @@ def test_python_carries_out_a_study_and_reads_its_table(described, tmp_path, cli
 # ------------------------------------------------------------ cells
 
 
-def test_a_cell_is_what_its_command_makes_alone(done, tmp_path, cli):
-    wanted, at = done
-    alone = StudyFolder(tmp_path / "alone")
-    for cell in wanted.cells:
-        for words in cell.commands(alone):
+def test_a_cell_is_what_its_command_makes_alone(wanted, copied_study, tmp_path, cli):
+    alone, folder = StudyFolder(tmp_path / "alone"), StudyFolder(copied_study)
+    before = {p: p.stat().st_mtime_ns for p in copied_study.rglob("*.h5")}
+    for cell in (wanted.cells[0], wanted.cells[-1]):  # a run, a baseline
+        for words in cell.commands(alone) + cell.commands(folder):
             made = cli(*words)
             assert made.exit_code == 0, made.stderr
-        here, there = (finished(folder, cell) for folder in (StudyFolder(at), alone))
+        here, there = (finished(at, cell) for at in (folder, alone))
         assert here["digests"] == there["digests"]
         assert here["top1"] == there["top1"]
-    before = {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")}
-    for cell in wanted.cells:
-        for words in cell.commands(StudyFolder(at)):
-            assert cli(*words).exit_code == 0
-    assert {p: p.stat().st_mtime_ns for p in at.rglob("*.h5")} == before, "files of the stages"
+    assert {p: p.stat().st_mtime_ns for p in before} == before, "files of the stages"
 
 
-def test_commands_of_cells_extract_into_the_store_that_they_share(tmp_path):
-    path = tmp_path / "images.toml"
-    path.write_text(
-        'data = "digits"\nbackbone = "resnet18"\nseed = [0, 1]\n[[method]]\nhead = "linear"\n'
-        '[[method]]\nbaseline = "fedavg"\n'
-    )
-    wanted = read(path).changed({"store": str(tmp_path / "kept")})
+def test_commands_of_cells_extract_into_the_store_that_they_share(described, tmp_path):
+    text = 'data = "digits"\nbackbone = "resnet18"\nseed = [0, 1]\n[[method]]\nhead = "linear"\n'
+    wanted = read(described(text + '[[method]]\nbaseline = "fedavg"\n'))
+    wanted = wanted.changed({"store": str(tmp_path / "kept")})
     lines = [line for cell in wanted.cells for line in cell.commands(StudyFolder(tmp_path / "S"))]
-    kinds = [line[0] for line in lines]
-    assert kinds == [*["extract"] * 2, "run", *["extract"] * 2, "partition", "baseline"] * 2
+    assert [one[0] for one in lines] == ["run", *["extract"] * 2, "partition", "baseline"] * 2
     own = [line for line in lines if line[0] in ("extract", "run")]
     assert all(str(tmp_path / "kept") in line for line in own)
 
 
-def test_equal_totals_are_solved_once(done):
-    wanted, at = done
-    heads = [
-        RunFolder(StudyFolder(at).cell(cell.key)).head(1)
-        for cell in wanted.cells
-        if cell.method is None
-    ]
+def test_equal_totals_are_solved_once_and_a_cell_keeps_its_last_round(wanted, done_study):
+    folder, heads = StudyFolder(done_study), []
+    for cell in wanted.cells:
+        names = sorted(p.name for p in folder.cell(cell.key).glob("05-*"))
+        last = {"linear": ["05-head.h5"], "deepafl": ["05-head-3.h5"]}
+        assert names == ([] if cell.method else last[cell.config.own.head])
+        heads += [folder.run(cell).head(1)] if names == last["linear"] else []
     assert len(heads) == 4
     assert len({head.stat().st_ino for head in heads}) == 1
 
 
-SHARING = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
-held-out = 0.2
-"""
+SHARING = f"{GIVEN}held-out = 0.2\n"
 #: Methods by head, and how many sums their cells need: held-out clients and others, in each round.
 OF_HEADS = {
     "linear": ("ridge = [1, 2]\n", 2),
@@ -440,10 +376,7 @@ def test_one_gather_serves_every_ridge(described, tmp_path, head):
         assert found[0].get("clients") == found[1].get("clients")
 
 
-DEEP = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
+DEEP = f"""{GIVEN}
 alpha = [0.1, 9]
 head = "deepafl"
 layers = 1
@@ -464,10 +397,7 @@ def test_a_deep_cell_of_another_partition_goes_on_after_an_interruption(describe
     assert read_header(second.head(3))["digest"] == before
 
 
-PAIRWISE = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 10
+PAIRWISE = f"""{GIVEN}
 alpha = 0.1
 [[method]]
 head = "linear"
@@ -502,35 +432,8 @@ def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_pat
         RunConfig(train_features=at, test_features=at, law="pairwise")
 
 
-def test_cells_with_their_last_round_alone_are_done(described, tmp_path):
-    text = (
-        GRID.split("[[split]]")[0]
-        + """
-[[method]]
-head = "linear"
-[[method]]
-label = "Deep"
-head = "deepafl"
-layers = [0, 1]
-width = 8
-each-round = true
-"""
-    )
-    wanted = read(described(text))
-    folder = StudyFolder(carried_out(wanted, tmp_path / "S", only="deepafl-*"))
-    assert status(folder.root)["counts"] == {"missing": 2, "done": 4}
-    deep = [c for c in wanted.cells if c.setting.get("layers") == 1]
-    for cell in deep:
-        heads = sorted(p.name for p in folder.cell(cell.key).glob("05-*"))
-        assert heads == ["05-head-3.h5"]
-    with pytest.raises(UsageError, match=r"--only saf\*: no cell"):
-        carried_out(wanted, folder.root, only="saf*,deep*")
-
-
-def test_equal_cells_of_two_descriptions_have_one_folder(done, road, tmp_path):
-    wanted, _ = done
-    copy = tmp_path / "elsewhere.h5"
-    copy.write_bytes(road.train.read_bytes())
+def test_equal_cells_of_two_descriptions_have_one_folder(wanted, road, tmp_path):
+    copy = shutil.copy(road.train, tmp_path / "elsewhere.h5")
     moved = wanted.changed({"train_features": copy, "test_features": road.test})
     assert [c.key for c in moved.cells] == [c.key for c in wanted.cells], "by digest, not by path"
     other = wanted.changed({"clients": 7})
@@ -595,43 +498,43 @@ def when(caplog):
 
 
 def test_an_interrupted_study_goes_on(described, tmp_path, when):
-    wanted = read(described())
-    said = when("[3/8]", lambda: progress.request_stop("a test"))
+    wanted = read(described(GRID))
+    said = when("[1/4]", lambda: progress.request_stop("a test"))
     try:
         with pytest.raises(afltool.errors.StoppedError):
             carried_out(wanted, tmp_path / "S")
     finally:
         forget_stop()
     found = status(tmp_path / "S")["counts"]
-    assert (found["done"], sum(found.values())) == (2, 8)
+    assert (found["done"], sum(found.values())) == (1, 4)
     said.clear()
     carried_out(wanted, tmp_path / "S")
     told = [line.split("]")[0] for line in said if line.startswith("[")]
-    left = [5, 7, 2, 4, 6, 8]  # cells that share sums are neighbors
-    assert told == [f"[{n}/8" for n in left], "what is done is not done again"
+    left = [3, 2, 4]  # cells that share sums are neighbors
+    assert told == [f"[{n}/4" for n in left], "what is done is not done again"
     assert status(tmp_path / "S")["state"] == "done"
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
-    wanted = read(described())
+    wanted = read(described(GRID))
     bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[2].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
-    with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, seed 0, .*iid") as got:
+    with pytest.raises(IncompleteError, match=r"1 of 4 cells failed: linear, scheme iid") as got:
         carried_out(wanted, tmp_path / "S")
     assert got.value.exit_code == 5
     found = status(tmp_path / "S")
-    assert found["counts"] == {"done": 7, "failed": 1}
+    assert found["counts"] == {"done": 3, "failed": 1}
     assert all(c["why"] for c in found["cells"] if c["state"] == "failed")
     bad.total(1).rmdir()
     carried_out(wanted, tmp_path / "S")
-    assert status(tmp_path / "S")["counts"] == {"done": 8}
+    assert status(tmp_path / "S")["counts"] == {"done": 4}
     assert by_reason([("a", "x 1"), ("b", "y"), ("c", "x 2"), ("d", "x 3")], 2) == (
         "a, c and 1 more (x 1); b (y)"
     )
 
 
 def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, watched):
-    wanted, folder = read(described()), StudyFolder(tmp_path / "S")
+    wanted, folder = read(described(GRID)), StudyFolder(tmp_path / "S")
     bad = wanted.cells[1].key
     mark = folder.cell(bad) / StudyFolder.BEGUN
     for killed in (1, 2):
@@ -643,9 +546,9 @@ def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_pat
         assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
         *_, last = lines = mark.read_text().splitlines()
         assert (len(lines), last.startswith(f"process {process} on ")) == (killed, True)
-    with pytest.raises(IncompleteError, match=r"1 of 8 cells failed: FedAvg.*2 processes were kil"):
+    with pytest.raises(IncompleteError, match=r"1 of 4 cells failed: FedAvg.*2 processes were kil"):
         carried_out(wanted, folder.root)
-    assert status(folder.root)["counts"] == {"done": 7, "failed": 1}
+    assert status(folder.root)["counts"] == {"done": 3, "failed": 1}
     carried_out(wanted, folder.root)
     assert status(folder.root)["state"] == "done"
     assert not list(folder.root.rglob(StudyFolder.BEGUN))
@@ -664,7 +567,7 @@ def at_work_on(mark, ready, done):
 
 def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_path, monkeypatch):
     """However many were killed in it: that this one is alive is seen."""
-    wanted, folder = read(described()), StudyFolder(tmp_path / "S")
+    wanted, folder = read(described(GRID)), StudyFolder(tmp_path / "S")
     mark = folder.cell(wanted.cells[1].key) / StudyFolder.BEGUN
     mark.parent.mkdir(parents=True)
     mark.write_text("process 1 on x\n" * 5)
@@ -680,66 +583,65 @@ def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_pa
 
     monkeypatch.setattr(worker.time, "sleep", sleep)
     carried_out(wanted, folder.root)
-    assert waits == [{"done": 7, "unfinished": 1}]
+    assert waits == [{"done": 3, "unfinished": 1}]
     assert status(folder.root)["state"] == "done"
     for descriptor in (began, ready, done, end):
         os.close(descriptor)
 
 
-def test_a_study_that_is_too_large_says_so_before_it_starts(done, described, tmp_path):
-    wanted, at = done
-    with pytest.raises(UsageError, match=r"400,000 cells; expected 1 to 10,000"):
+def test_a_study_that_is_too_large_or_another_is_refused_before_it_starts(
+    wanted, done_study, described, tmp_path
+):
+    with pytest.raises(UsageError, match=r"600,000 cells; expected 1 to 10,000"):
         carried_out(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
     assert not (tmp_path / "S").exists()
-    other = read(described(name="other"))
+    other = read(described(GRID, "other"))
     with pytest.raises(OutputExistsError, match=r"holds the study 'small'; expected none or 'oth"):
-        carried_out(other, at)
+        carried_out(other, done_study)
 
 
-def test_a_description_or_a_summary_that_somebody_changed_is_refused(done, tmp_path, cli):
-    wanted, at = done
-    copy = shutil.copytree(at, tmp_path / "S")
-    place, whole = copy / "study.json", json.loads((copy / "study.json").read_text())
+def test_a_description_or_a_summary_that_somebody_changed_is_refused(
+    wanted, copied_study, tmp_path, cli
+):
+    place = copied_study / "study.json"
+    whole = json.loads(place.read_text())
     for damage in (
         {"tree": 5}, {"shown": {"rows": 3}}, {"tree": {"nonsense": 1}}, {"name": None},
         {"tree": {"block": [{"baseline": ["fedavg", {}]}]}},
     ):  # fmt: skip
         place.write_text(json.dumps({**whole, **damage}))
         for words in (["table"], ["status"], ["study"], ["report", "-o", tmp_path / "p.html"]):
-            asked = cli(words[0], copy, *words[1:])
+            asked = cli(words[0], copied_study, *words[1:])
             assert asked.exit_code in (2, 3), asked.stdout
             assert asked.stderr.startswith("error: ")
     place.write_text(json.dumps(whole))
-    place = StudyFolder(copy).cell(wanted.cells[0].key) / "summary.json"
+    place = StudyFolder(copied_study).cell(wanted.cells[0].key) / "summary.json"
     whole = json.loads(place.read_text())
     for damage in ({"top1": "much"}, {"digests": {}}, {"rounds": [3]}, {"bytes_per_client": 3}):
         place.write_text(json.dumps({**whole, **damage}))
-        assert status(copy)["counts"] == {"unfinished": 1, "done": 7}
-    assert "1 of 8 cells have not been run" in cli("table", copy).stdout
+        assert status(copied_study)["counts"] == {"unfinished": 1, "done": 11}
 
 
-@pytest.mark.parametrize(("label", "entry", "name"), [
-    ("linear", "options", "min_norm"), ("FedAvg, 2 rounds", "settings", "momentum"),
+@pytest.mark.parametrize(("number", "entry", "name"), [
+    (0, "options", "min_norm"), (-1, "settings", "momentum"),
 ])  # fmt: skip
 def test_a_cell_with_a_default_that_has_changed_is_made_again(
-    done, tmp_path, caplog, label, entry, name
+    wanted, copied_study, caplog, number, entry, name
 ):
-    wanted, at = done
-    copy = shutil.copytree(at, tmp_path / "S", copy_function=shutil.copy2)
-    cell = next(cell for cell in wanted.cells if cell.label == label)
-    place = StudyFolder(copy).cell(cell.key) / "summary.json"
+    cell = wanted.cells[number]
+    place = StudyFolder(copied_study).cell(cell.key) / "summary.json"
     found = json.loads(place.read_text())
     found[entry][name] = 7
     place.write_text(json.dumps(found))
-    assert status(copy)["counts"] == {"unfinished": 1, "done": 7}
+    assert status(copied_study)["counts"] == {"unfinished": 1, "done": 11}
     caplog.set_level("INFO", "afltool")
-    carried_out(wanted, copy)
+    carried_out(wanted, copied_study)
     assert f"is made again: --{name.replace('_', '-')} was 7 and is" in caplog.text
-    assert finished(StudyFolder(copy), cell)["digests"] == found["digests"]
+    assert finished(StudyFolder(copied_study), cell)["digests"] == found["digests"]
 
 
 def test_the_command_carries_out_and_goes_on(described, tmp_path, cli):
-    at, path = tmp_path / "S", described()
+    at, path = tmp_path / "S", described(GRID)
     few = ["--clients", 4, "--seeds", 1]
     made = cli("study", path, "-o", at, *few)
     assert (made.exit_code, made.stdout) == (0, f"{at}\n")
@@ -755,22 +657,15 @@ def test_the_command_carries_out_and_goes_on(described, tmp_path, cli):
     assert len({*names_of_cells(find(str(at)).cells).values()}) == 4
 
 
-@pytest.mark.slow
-def test_every_shipped_study_can_be_expanded(road):
-    shown = {one["name"]: one["cells"] for one in listed()}
-    assert shown["afl-table3"] == len({c.key for c in find("afl-table3").cells}) == 30
+def _printed(folder, listed):
+    """A command of each kind that shipped studies print: of equal words, but for numbers."""
     for name in shipped_names():
         wanted = find(name)
         assert wanted.texts["shows"].endswith("."), name
         assert wanted.texts["title"], name
-        cells = wanted.changed({"data": "digits", "backbone": "resnet18"}).cells
-        assert 0 < len(cells) <= shown[name], name
-
-
-def _printed(folder):
-    """A command of each kind that shipped studies print: of equal words, but for numbers."""
-    for name in shipped_names():
-        for cell in find(name).cells:
+        digits = wanted.changed({"data": "digits", "backbone": "resnet18"}).cells
+        assert 0 < len(digits) <= listed[name], name
+        for cell in wanted.cells:
             command = cell.commands(folder)[-1]
             yield re.sub(r"[0-9.]+|\S*/\S*", "N", " ".join(command)), command
 
@@ -778,7 +673,9 @@ def _printed(folder):
 @pytest.mark.slow
 def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
     """Job scripts are made of the options of `run` after the same checks, without data."""
-    kinds = dict(_printed(StudyFolder(tmp_path / "S")))
+    counts = {one["name"]: one["cells"] for one in listed()}
+    assert counts["afl-table3"] == 30
+    kinds = dict(_printed(StudyFolder(tmp_path / "S"), counts))
     assert {command[0] for command in kinds.values()} == {"run", "baseline"}
     for stage, *words in kinds.values():
         if stage == "run":

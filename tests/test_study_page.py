@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import carried_out, counts_of_heads
+from conftest import counts_of_heads
 
 import afltool
 from afltool import report, table
@@ -19,96 +19,53 @@ from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.pages import templates
 from afltool.lab.studies.plots import lines_of, points_of
 from afltool.lab.studies.results import finished, results_of
-from afltool.lab.studies.spec import find, read
+from afltool.lab.studies.spec import find
 from afltool.lab.studies.tables import frame
 
 pytest.importorskip("matplotlib")
-ALPHA = {"x": "alpha", "width_mm": 84.0}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-TEXT = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
-seed = [0, 1]
-alpha = [0.1, 1]
-
-[study]
-title = "A <b>study</b> & more"
-shows = "What </script> is shown."
-published = "afl-A.3"
-
-[[method]]
-label = "AFL <i>"
-head = "linear"
-[[method]]
-baseline = "fedavg"
-rounds = 2
-threads = 1
-"""
+NOTHING_ASKED = r'(?:src|href)="(?!data:)|https?://|@import|url\('
 
 
 @pytest.fixture(scope="module")
-def done(road, tmp_path_factory):
-    at = tmp_path_factory.mktemp("page")
-    (at / "s.toml").write_text(TEXT.format(train=road.train, test=road.test))
-    return carried_out(read(at / "s.toml"), at / "S")
+def page(done_study, tmp_path_factory):
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    return report(done_study, out, published="afl-1:cifar10").read_text()
 
 
-@pytest.fixture(scope="module")
-def page(done):
-    return report(done, done.parent / "page.html").read_text()
-
-
-def test_the_page_asks_nothing_of_the_network(page):
-    assert "default-src 'none'" in page
-    assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
-    assert not re.findall(r"https?://|@import|url\(", page)
-
-
-def test_text_from_outside_is_escaped(page, done, tmp_path):
+def test_text_from_outside_is_escaped_and_nothing_is_asked_of_the_network(page):
     assert "A &lt;b&gt;study&lt;/b&gt; &amp; more" in page
-    assert "<b>" not in page
-    assert "<i>" not in page
+    assert not re.search("<b>|<i>", page)
     assert page.count("</script>") == 1
+    assert "default-src 'none'" in page
+    assert not re.search(NOTHING_ASKED, page)
     shown = templates().from_string("{{ text }}").render(text='a"<\x1b\n')
     assert shown == "a&#34;&lt;\\x1b\\n"
-    with pytest.raises(UsageError, match=r"a page is an \.html file"):
-        report(done, tmp_path / "page.pdf")
 
 
-def test_every_cell_has_its_command_and_its_digests(done, page):
-    folder = StudyFolder(done)
-    for cell in find(str(done)).cells:
+def test_every_cell_has_its_command_and_its_digests(done_study, page):
+    folder = StudyFolder(done_study)
+    for cell in find(str(done_study)).cells:
         found = finished(folder, cell)
         assert all(digest in page for digest in found["digests"].values())
         assert html.escape(f"-o {folder.cell(cell.key)}") in page
-    assert page.count('class="cell"') == 8
+    assert page.count('class="cell"') == 12
+    said = "mean ± standard deviation over seeds; published ± are standard deviations"
+    assert re.findall(r"<caption>([^<]*)</caption>", page)[0] == said
+    assert "MB sent by a client, at most" in page
 
 
-def test_the_page_says_what_the_papers_have_behind_plus_and_minus(done, tmp_path):
-    found = report(done, tmp_path / "p.html", published="afl-1:cifar10").read_text()
-    shown = "mean ± standard deviation over seeds; published ± are standard deviations"
-    assert re.findall(r"<caption>([^<]*)</caption>", found)[0] == shown
-
-
-def test_a_cell_that_failed_says_why(done, tmp_path):
-    copy = shutil.copytree(done, tmp_path / "S")
-    cell = find(str(copy)).cells[0]
-    place = StudyFolder(copy).cell(cell.key)
+def test_a_page_says_why_a_cell_failed_and_costs_of_our_own_options(copied_study, tmp_path):
+    place = StudyFolder(copied_study).cell(find(str(copied_study)).cells[0].key)
     shutil.rmtree(place)
     place.mkdir()
     (place / StudyFolder.FAILED).write_text("out of <memory>\n")
-    shown = report(copy, tmp_path / "p.html").read_text()
-    assert "7 of 8 cells done" in shown
-    assert "<dt>why</dt><dd>out of &lt;memory&gt;</dd>" in shown
-
-
-def test_costs_are_of_the_options_that_our_cells_have(done, tmp_path):
-    chosen = {"columns": "", "where": ("alpha=1",), "published": "safle-3:cifar10"}
-    chosen["rows"] = "head,backbone"
-    shown = report(done, tmp_path / "p.html", **chosen).read_text()
-    costs = shown.split("<h2>Costs</h2>")[1].split("<h2>")[0]
-    assert "vit_b_16" in shown.split("<h2>Costs</h2>")[0]
+    chosen = {"columns": "", "where": ("alpha=1", "head=AFL <i>"), "published": "safle-3:cifar10"}
+    page = report(copied_study, tmp_path / "p.html", rows="head,backbone", **chosen).read_text()
+    assert "11 of 12 cells done" in page
+    assert "<dt>why</dt><dd>out of &lt;memory&gt;</dd>" in page
+    costs = page.split("<h2>Costs</h2>")[1].split("<h2>")[0]
+    assert "vit_b_16" in page.split("<h2>Costs</h2>")[0]
     assert "AFL &lt;i&gt;" in costs
     assert "vit_b_16" not in costs
 
@@ -140,35 +97,38 @@ addEventListener("load", () => {
 </script>"""
 
 
-def browse(place, profile, *more):
+def probed(page, tmp_path, width):
+    """What `PROBE` finds of a page in a window of this width."""
+    place = tmp_path / "page.html"
+    place.write_text(page.replace("<head>", "<head>" + PROBE, 1))
     # Flags that keep the browser from asking anything of a network.
     quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync", "--disable-gpu"]  # fmt: skip
-    command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, f"--user-data-dir={profile}"]
-    done = subprocess.run([*command, *more, place.as_uri()], capture_output=True, text=True,
-                          timeout=120, check=True)  # fmt: skip
-    return done.stdout
+    command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, "--dump-dom",
+               f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900"]  # fmt: skip
+    done = subprocess.run(
+        [*command, place.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    told = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
+    return json.loads(html.unescape(told[1]))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
+def browser(test):
+    missing = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
+    return pytest.mark.slow(missing(test))
+
+
+@browser
 @pytest.mark.parametrize("width", [1200, 500])
-def test_the_page_works_in_a_browser(done, page, tmp_path, width, trial_page):
-    place = tmp_path / "trial.html"
-    place.write_text(trial_page.replace("<head>", "<head>" + PROBE, 1))
-    shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
-    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+def test_the_page_works_in_a_browser(page, tmp_path, width, trial_page):
+    found = probed(trial_page, tmp_path, width)
     assert (found["wrong"], found["images"], found["wide"]) == ([], [True], True)
-
-    place = tmp_path / "page.html"
-    place.write_text(page.replace("<head>", "<head>" + PROBE, 1))
-    shown = browse(place, tmp_path / "profile", "--dump-dom", f"--window-size={width},900")
-    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+    found = probed(page, tmp_path, width)
     assert found["wrong"] == []
     assert found["images"] == [True] * page.count("<img ")
     assert len(found["images"]) >= 2
     assert found["wide"], "nothing but tables scrolls sideways"
-    assert found["buttons"] == 8 + 2
+    assert found["buttons"] == 12 + 2
     orders = {(one["at"], one["sort"]): one["cells"] for one in found["orders"]}
     assert len(orders) == 6
     for (at, sort), cells in orders.items():
@@ -178,34 +138,28 @@ def test_the_page_works_in_a_browser(done, page, tmp_path, width, trial_page):
         assert by == sorted(by, reverse=sort == "descending"), (at, sort)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, as Debian's package")
-def test_a_table_of_many_columns_is_whole_on_paper(done, tmp_path):
+@browser
+def test_a_table_of_many_columns_is_whole_on_paper(done_study, tmp_path):
     """As wide as A4 without its margins; what is for paper alone is there for the screen."""
     many = "top1,seconds,upload_bytes,download_bytes"
-    place = report(done, tmp_path / "page.html", value=many)
-    text = place.read_text()
+    text = report(done_study, tmp_path / "many.html", value=many).read_text()
     assert text.count("@media print") == 1
-    place.write_text(text.replace("@media print", "@media all").replace("<head>", "<head>" + PROBE))
-    shown = browse(place, tmp_path / "profile", "--dump-dom", "--window-size=718,900")
-    found = json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', shown, re.S)[1]))
+    found = probed(text.replace("@media print", "@media all"), tmp_path, 718)
     assert found["wide"], "no table is wider than the page"
 
 
 # ------------------------------------------------------------ pictures
 
 
-def test_the_lines_of_a_picture_are_the_cells(done):
-    found = frame(results_of(done))
+def test_the_lines_of_a_picture_are_the_cells(done_study):
+    found = frame(results_of(done_study))
     assert lines_of(found, "alpha") == ["head"]
     points = points_of(found, "alpha", "top1", ["head"])
-    assert list(points["name"].unique()) == [("AFL <i>",), ("fedavg",)]
+    assert list(points["name"].unique()) == [("AFL <i>",), ("_Deep | 100%, $x$",), ("fedavg",)]
     of_fedavg = points[[one == ("fedavg",) for one in points["name"]]]
     assert of_fedavg["x"].tolist() == [0.1, 1.0]
-    made = table(done, published="none")
-    assert of_fedavg["y"].tolist() == pytest.approx(
-        (100 * made.numbers.loc[("ours", "fedavg")]).tolist()
-    )
+    wanted = [100 * e["value"] for e in table(done_study).records() if e["row"] == "fedavg"]
+    assert of_fedavg["y"].tolist() == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -217,9 +171,11 @@ def test_the_lines_of_a_picture_are_the_cells(done):
         (["--x", "csr", "-o", "p.png"], "there is nothing to draw: no cell has both CSR and top1"),
     ],
 )
-def test_a_picture_that_cannot_be_drawn_is_refused(done, tmp_path, cli, monkeypatch, words, error):
+def test_a_picture_that_cannot_be_drawn_is_refused(
+    done_study, tmp_path, cli, monkeypatch, words, error
+):
     monkeypatch.chdir(tmp_path)
-    made = cli("plot", "study", done, *words)
+    made = cli("plot", "study", done_study, *words)
     assert made.exit_code == 2
     assert error in made.stderr
     assert not list(tmp_path.iterdir())
@@ -265,7 +221,7 @@ def test_the_page_has_what_its_readers_need(road, trial, trial_page):
     assert "calibration error" not in told
     assert "&lt;b&gt;west" in trial_page
     assert "<b>west" not in trial_page
-    assert not re.search(r'(?:src|href)="(?!data:)', trial_page)
+    assert not re.search(NOTHING_ASKED, trial_page)
     assert "default-src 'none'" in trial_page
 
 
@@ -288,22 +244,22 @@ def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
     assert cells == [pytest.approx(one, abs=5e-5) for one in both]
 
 
-def test_only_a_folder_with_counts_has_a_page(road, trial, tmp_path):
+def test_what_has_no_page_is_refused(road, trial, tmp_path):
     (tmp_path / "a").mkdir()
     shutil.copy(road.head, tmp_path / "a" / "head.h5")
-    with pytest.raises(InputError, match="no counts of a solved head"):
-        afltool.report(tmp_path / "a", tmp_path / "page.html")
-    with pytest.raises(UsageError, match=r"\.html"):
-        afltool.report(trial, tmp_path / "page.txt")
-    with pytest.raises(UsageError, match="--rows is for the table of a study"):
-        afltool.report(trial, tmp_path / "page.html", rows="head")
+    for of, name, more, words in (
+        (tmp_path / "a", "page.html", {}, "no counts of a solved head"),
+        (trial, "page.txt", {}, r"a page is an \.html file"),
+        (trial, "page.html", {"rows": "head"}, "--rows is for the table of a study"),
+    ):
+        with pytest.raises((InputError, UsageError), match=words):
+            afltool.report(of, tmp_path / name, **more)
 
 
 @pytest.mark.parametrize("of", ["run", "baseline"])
-def test_a_run_has_a_page_of_its_figures_options_and_digests(of, done, tmp_path, cli):
+def test_a_run_has_a_page_of_its_figures_options_and_digests(of, copied_study, tmp_path, cli):
     """The cells of a study are folders of runs and of baselines."""
-    cells = shutil.copytree(done / "cells", tmp_path / "cells")
-    cell = next(cells.glob({"run": "linear-*", "baseline": "fedavg-*"}[of]))
+    cell = next(copied_study.glob({"run": "cells/linear-*", "baseline": "cells/fedavg-*"}[of]))
     out = tmp_path / "page.html"
     assert cli("report", cell, "-o", out).exit_code == 0
     summary, told = json.loads((cell / "summary.json").read_text()), out.read_text()

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import carried_out, installed
+from conftest import GIVEN, carried_out, installed
 
 from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
@@ -21,9 +21,8 @@ from afltool.lab.studies.execution import status
 from afltool.lab.studies.spec import read
 from afltool.runs.folder import RunFolder
 
-GIVEN = 'train-features = "{train}"\ntest-features = "{test}"\nclients = 6\n'
 #: Runs that share what they can: the sum of all rows, and heads.
-SHARING = """
+SHARING = f"""{GIVEN}
 alpha = [0.1, 9]
 [[method]]
 head = "linear"
@@ -35,22 +34,13 @@ ridge = "auto"
 """
 BASELINE = '[[method]]\nbaseline = "fedavg"\nrounds = 2\n'
 #: Cells that take a while, one after another in one process.
-LONG = """
+DEEP = """
 head = "deepafl"
 layers = 4
 width = 32
 head-seed = [0, 1, 2, 3]
 """
-
-
-@pytest.fixture
-def described(road, tmp_path):
-    def write(text):
-        path = tmp_path / "s.toml"
-        path.write_text(GIVEN.format(train=road.train, test=road.test) + text)
-        return path
-
-    return write
+LONG = GIVEN + DEEP
 
 
 def results(at, cells):
@@ -83,7 +73,7 @@ def until(holds, seconds=60):
 @pytest.mark.slow
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     """Of cells that share sums, and rounds that are removed; one cell fails at first."""
-    deep = LONG.replace("4", "1").replace("[0, 1, 2, 3]", "0")
+    deep = DEEP.replace("4", "1").replace("[0, 1, 2, 3]", "0")
     wanted = read(described(SHARING + f"[[method]]\n{deep}"))
     bad = RunFolder(StudyFolder(tmp_path / "two").cell(wanted.cells[0].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
@@ -106,21 +96,25 @@ def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, wa
     ), "equal heads are one file"
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("signals_are_heard")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_ends_all_processes_and_the_same_command_goes_on(
-    described, tmp_path, number, code
-):
+@pytest.fixture
+def begun(described, tmp_path, signals_are_heard):
+    """A study whose two processes are at work: the first process, the others, and its command."""
     words = "study", described(LONG), "-o", tmp_path / "S", "--jobs", 2
     one = installed(*words, wait=False)
     until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
     at_work = children(one.pid)
+    assert len(at_work) == 2
+    return one, at_work, words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_ends_all_processes_and_the_same_command_goes_on(begun, tmp_path, number, code):
+    one, at_work, words = begun
     one.send_signal(number)
     _, said = one.communicate(timeout=60)
     assert one.returncode == code, said
     assert "Traceback" not in said
-    assert len(at_work) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in at_work)
     assert not list(tmp_path.glob("S/cells/*/begun.txt"))
     assert not list(tmp_path.glob("S/cells/*/failed.txt"))
@@ -130,11 +124,9 @@ def test_a_signal_ends_all_processes_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_fails_its_cell_alone(described, tmp_path):
-    words = "study", described(LONG), "-o", tmp_path / "S", "--jobs", 2
-    one = installed(*words, wait=False)
-    until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
-    os.kill(children(one.pid)[0], signal.SIGKILL)
+def test_a_process_that_is_killed_fails_its_cell_alone(begun, tmp_path):
+    one, at_work, words = begun
+    os.kill(at_work[0], signal.SIGKILL)
     _, said = one.communicate(timeout=120)
     assert one.returncode == 5, said
     assert "was killed (signal 9)" in said
@@ -145,10 +137,8 @@ def test_a_process_that_is_killed_fails_its_cell_alone(described, tmp_path):
 
 
 @pytest.mark.slow
-def test_when_the_first_process_is_killed_the_others_end(described, tmp_path):
-    one = installed("study", described(LONG), "-o", tmp_path / "S", "--jobs", 2, wait=False)
-    until(lambda: len(list(tmp_path.glob("S/cells/*/begun.txt"))) == 2)
-    at_work = children(one.pid)
+def test_when_the_first_process_is_killed_the_others_end(begun, tmp_path):
+    one, at_work, _ = begun
     one.kill()
     one.communicate(timeout=60)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in at_work))
@@ -158,21 +148,12 @@ def test_when_the_first_process_is_killed_the_others_end(described, tmp_path):
 
 @pytest.mark.slow
 def test_two_studies_with_several_processes_share_a_folder(described, tmp_path):
-    words = "study", described(SHARING + BASELINE), "-o", tmp_path / "S", "--jobs", 2
-    many = [installed(*words, wait=False) for _ in range(2)]
-    for one in many:
+    """Each of them a script, which may call it at its top."""
+    path, text = tmp_path / "script.py", "import afltool\nafltool.study({!r}, 'S', jobs=2)\n"
+    path.write_text(text.format(str(described(SHARING + BASELINE))))
+    how = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}
+    for one in [subprocess.Popen([sys.executable, path], **how) for _ in range(2)]:
         _, said = one.communicate(timeout=120)
         assert one.returncode == 0, said
         assert "failed" not in said
-    assert status(tmp_path / "S")["state"] == "done"
-
-
-@pytest.mark.slow
-def test_a_script_may_call_it_at_its_top(described, tmp_path):
-    path = tmp_path / "script.py"
-    path.write_text(f"import afltool\nafltool.study({str(described(SHARING))!r}, 'S', jobs=2)\n")
-    done = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
     assert status(tmp_path / "S")["state"] == "done"

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 import pandas as pd
 import pytest
-from conftest import carried_out
+from conftest import GIVEN, STUDY, carried_out
 
 import afltool
 from afltool import table
@@ -23,71 +23,47 @@ from afltool.lab.studies.results import axes_of, finished, results_of
 from afltool.lab.studies.spec import find, read, shipped_names
 from afltool.lab.studies.tables import beside, figures, frame
 
-TEXT = """
-train-features = "{train}"
-test-features = "{test}"
-clients = 6
-seed = [0, 1, 2]
-
-[study]
-title = "Two heads"
-rows = "head,layers"
-columns = "alpha"
-layers = "0,1"
-
-[[split]]
-alpha = [0.1, 1]
-
-[[method]]
-label = "AFL"
-head = "linear"
-[[method]]
-label = "Deep | 100%"
-head = "deepafl"
-layers = 1
-width = 8
-each-round = true
-train-accuracy = true
-"""
+AFL, DEEP = "AFL <i>", "_Deep | 100%, $x$"
 
 
-@pytest.fixture(scope="module")
-def done(road, tmp_path_factory):
-    at = tmp_path_factory.mktemp("tables")
-    (at / "two.toml").write_text(TEXT.format(train=road.train, test=road.test))
-    return carried_out(read(at / "two.toml"), at / "S")
+def numbers(made):
+    """The middles of the cells of ours, by row and heading."""
+    ours = made.entries[made.entries["kind"] == "ours"]
+    return ours.pivot(index="row", columns="heading", values="value").reindex(
+        index=dict.fromkeys(ours["row"]), columns=made.headings
+    )
 
 
 def rows(made):
     return [name for _, name in made.texts.index]
 
 
-@pytest.fixture
-def copied(done, tmp_path):
-    return shutil.copytree(done, tmp_path / "S", copy_function=shutil.copy2)
-
-
-def test_the_numbers_are_those_of_the_cells(done, road):
-    made = table(done)
+def test_the_numbers_are_those_of_the_cells(done_study, road):
+    made = table(done_study)
     wanted = [
-        afltool.evaluate(StudyFolder(done).cell(cell.key) / "05-head-3.h5", road.test)["top1"]
-        for cell in find(str(done)).cells
-        if cell.method is None and cell.label != "AFL" and cell.setting["alpha"] == 0.1
+        afltool.evaluate(StudyFolder(done_study).cell(cell.key) / "05-head-3.h5", road.test)["top1"]
+        for cell in find(str(done_study)).cells
+        if cell.label == DEEP and cell.setting["alpha"] == 0.1
     ]
-    row, column = "Deep | 100%, layers = 1", "alpha = 0.1"
-    assert made.numbers.loc[("ours", row), column] == pytest.approx(fmean(wanted))
+    row, column = f"{DEEP}, layers = 1", "alpha = 0.1"
+    assert numbers(made).loc[row, column] == pytest.approx(fmean(wanted))
     shown = f"{100 * fmean(wanted):.2f} ± {100 * stdev(wanted):.2f}"
     assert made.texts.loc[("ours", row), column] == shown
-    assert rows(made) == ["AFL", *(f"Deep | 100%, layers = {t}" for t in (0, 1))]
+    assert rows(made) == [AFL, *(f"{DEEP}, layers = {t}" for t in (0, 1)), "fedavg"]
 
 
-def test_a_deviation_that_is_zero_by_construction_is_called_so(done):
-    (note,) = table(done).notes
+def test_methods_with_equal_totals_are_named_in_one_note(done_study, described, tmp_path):
+    """By digests where each client was summed apart: there they could differ."""
     start = (
         "Equal totals for all partitions, by construction, since rows are summed whoever owns them"
     )
-    assert note.startswith(f"{start}: AFL; Deep | 100%. Partitions add nothing to their deviation")
+    (note,) = table(done_study).notes
+    assert note.startswith(f"{start}: {AFL}; {DEEP}. Partitions add nothing to their deviation")
     assert "--weights-seed" in note
+    apart = GIVEN + "alpha = [0.1, 1]\nkeep-clients = true\n"
+    wanted = read(described(apart + 'head = ["linear", "discriminant"]\n'))
+    (note,) = table(carried_out(wanted, tmp_path / "S")).notes
+    assert "by their digests: linear; discriminant. Partitions add nothing" in note
 
 
 def entry(*values, hole=""):
@@ -102,102 +78,90 @@ def test_statistics_over_seeds():
     assert entry(0.4)[:2] == (0.4, None), "one value has no deviation"
 
 
-def test_methods_with_equal_totals_are_named_in_one_note(road, tmp_path):
-    """By digests where each client was summed apart: there they could differ."""
-    text = "clients = 4\nalpha = [0.1, 1]\nkeep-clients = true\n"
-    text += 'head = ["linear", "discriminant"]\n'
-    for name in ("train", "test"):
-        text += f'{name}-features = "{getattr(road, name)}"\n'
-    (tmp_path / "s.toml").write_text(text)
-    notes = table(carried_out(read(tmp_path / "s.toml"), tmp_path / "S")).notes
-    assert len(notes) == 1
-    assert "by their digests: linear; discriminant. Partitions add nothing" in notes[0]
-
-
-def test_deleting_a_cell_and_running_again_gives_the_same_table(copied):
-    before = {name: form(table(copied)) for name, form in FORMATS.items()}
-    wanted = find(str(copied))
+def test_deleting_a_cell_and_running_again_gives_the_same_table(copied_study):
+    before = table(copied_study)
+    wanted = find(str(copied_study))
     for cell in wanted.cells[::5]:
-        shutil.rmtree(StudyFolder(copied).cell(cell.key))
-    carried_out(wanted, copied)
-    assert {name: form(table(copied)) for name, form in FORMATS.items()} == before
+        shutil.rmtree(StudyFolder(copied_study).cell(cell.key))
+    carried_out(wanted, copied_study)
+    after = table(copied_study)
+    assert (str(after), after.records()) == (str(before), before.records())
 
 
-def test_holes_are_marked(copied):
-    cells, folder = find(str(copied)).cells, StudyFolder(copied)
-    first, second = [c for c in cells if c.label == "AFL"][:2]
+def test_holes_are_marked(copied_study):
+    cells, folder = find(str(copied_study)).cells, StudyFolder(copied_study)
+    first, second, *_ = (folder.cell(c.key) for c in cells if c.label == AFL)
     for cell in (first, second):
-        shutil.rmtree(folder.cell(cell.key))
-    folder.cell(second.key).mkdir()
-    (folder.cell(second.key) / StudyFolder.FAILED).write_text("out of memory\n")
-    made = table(copied)
+        shutil.rmtree(cell)
+    second.mkdir()
+    (second / StudyFolder.FAILED).write_text("out of memory\n")
+    made = table(copied_study)
     shown = made.texts.iloc[0].tolist()
-    assert sum("(2 of 3)" in one for one in shown) == 1
-    assert sum("(2 of 3, failed)" in one for one in shown) == 1
+    assert sum("(1 of 2)" in one for one in shown) == 1
+    assert sum("(1 of 2, failed)" in one for one in shown) == 1
     assert any("1 of 12 cells failed" in n and "(out of memory)" in n for n in made.notes)
     assert "1 of 12 cells have not been run." in made.notes
-    why = StudyFolder.FAILED  # a reason that differs in numbers alone is said once
-    (folder.cell(second.key) / why).write_text("19.6 GB are free\n")
-    folder.cell(first.key).mkdir()
-    (folder.cell(first.key) / why).write_text("18.21 GB are free\n")
-    assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied).notes)
+    # A reason that differs in numbers alone is said once.
+    (second / StudyFolder.FAILED).write_text("19.6 GB are free\n")
+    first.mkdir()
+    (first / StudyFolder.FAILED).write_text("18.21 GB are free\n")
+    assert any("(18.21 GB are free)" in n and "19.6" not in n for n in table(copied_study).notes)
     assert entry(hole="failed")[2] == "failed"
     assert entry(hole="missing")[2] == "–"
 
 
-def test_a_cell_that_cannot_run_is_a_hole(road, tmp_path):
+def test_a_cell_that_cannot_run_is_a_hole(described, tmp_path):
     """It is refused before the first cell; a folder of an older version may have one."""
-    text = TEXT.replace("layers = 1", "layers = 1\nactivation = 'gelo'").replace("[0, 1, 2]", "0")
-    (tmp_path / "two.toml").write_text(text.format(train=road.train, test=road.test))
-    wanted, folder = read(tmp_path / "two.toml"), StudyFolder(tmp_path / "S")
-    with pytest.raises(UsageError, match=r"^Deep \| 100%, .*: --activation is"):
+    wanted = read(described(STUDY.replace("width = 8", "activation = 'gelo'")))
+    folder = StudyFolder(tmp_path / "S")
+    with pytest.raises(UsageError, match=r"^_Deep \| 100%, .*: --activation is"):
         carried_out(wanted, folder.root)
     assert not folder.root.exists()
     folder.root.mkdir()
     wanted.keep(folder)
     made = table(folder.root)
     assert set(made.texts.to_numpy().ravel()) == {"–"}
-    assert "0 of 4 cells done" in afltool.report(folder.root, tmp_path / "p.html").read_text()
+    assert "0 of 12 cells done" in afltool.report(folder.root, tmp_path / "p.html").read_text()
 
 
-def test_a_cell_never_averages_unequal_settings(done):
-    with pytest.raises(UsageError, match=r"would average over alpha \(0\.1, 1\)"):
-        table(done, columns="clients")
-    made = table(done, columns="clients", where=("alpha=1",))
+def test_a_cell_never_averages_unequal_settings(done_study):
+    made = table(done_study, columns="clients", where=("alpha=1",))
     assert made.headings == ["clients = 6"]
-    with pytest.raises(UsageError, match=r"no cell has the option 'color'"):
-        table(done, rows="color")
-    with pytest.raises(UsageError, match=r"no cell fits"):
-        table(done, where=("alpha=7",))
-    assert rows(table(done, rows="label", where=("label=AFL",))) == ["AFL"]
-    assert rows(table(done, rows="baseline,layers")) == rows(table(done))
+    for asked, words in (
+        ({"columns": "clients"}, r"would average over alpha \(0\.1, 1\)"),
+        ({"rows": "color"}, "no cell has the option 'color'"),
+        ({"where": ("alpha=7",)}, "no cell fits"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            table(done_study, **asked)
+    assert rows(table(done_study, rows="label", where=(f"label={AFL}",))) == [AFL]
+    assert rows(table(done_study, rows="baseline,layers")) == rows(table(done_study))
 
 
-def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done, road):
+def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done_study, road):
     value = "exchanges,upload_bytes,train_top1,seconds"
-    made = table(done, value=value, where=("alpha=1",), columns="")
+    made = table(done_study, value=value, where=("alpha=1",), columns="")
     assert made.headings == [FIGURES[name].label for name in value.split(",")]
-    assert rows(made) == ["AFL", "Deep | 100%, layers = 0", "Deep | 100%, layers = 1"]
-    assert made.numbers.iloc[:, 0].tolist() == [1, 1, 3], "rounds up to the layer"
-    cell = next(c for c in find(str(done)).cells if c.label != "AFL" and c.setting["alpha"] == 1)
-    sent = finished(StudyFolder(done), cell)["upload_bytes"]
-    assert made.numbers.iloc[-1, 1] == sent
-    head = StudyFolder(done).cell(cell.key) / "05-head-3.h5"
-    wanted = afltool.evaluate(head, road.train)["top1"]
-    assert finished(StudyFolder(done), cell)["train_top1"] == wanted
+    assert numbers(made).iloc[:, 0].tolist() == [1, 1, 3, 2], "rounds up to the layer"
+    cells = find(str(done_study)).cells
+    cell = next(c for c in cells if c.label == DEEP and c.setting["alpha"] == 1)
+    found = finished(StudyFolder(done_study), cell)
+    assert numbers(made).iloc[2, 1] == found["upload_bytes"]
+    head = StudyFolder(done_study).cell(cell.key) / "05-head-3.h5"
+    assert found["train_top1"] == afltool.evaluate(head, road.train)["top1"]
     assert any("counts in the cell that came first" in note for note in made.notes)
-    assert not any("Seconds" in note for note in table(done).notes)
+    assert not any("Seconds" in note for note in table(done_study).notes)
 
 
-def test_the_best_round_is_beside_the_last(done):
+def test_the_best_round_is_beside_the_last(done_study):
     """Of a rival on the test rows, as papers have it; of a deep head up to the layer."""
-    of = results_of(done)
+    of = results_of(done_study)
     deep = [one for one in frame(of, (0, 1)).to_dict("records") if one["layers"] in (0, 1)]
-    assert len(deep) == 12
+    assert len(deep) == 8
     for first, last in zip(deep[::2], deep[1::2], strict=True):
         assert first["best"] == first["top1"]
         assert last["best"] == max(first["top1"], last["top1"])
-    assert "best round" in str(table(done, value="top1,best"))
+    assert "best round" in str(table(done_study, value="top1,best"))
     rounds = [{"phase": "round-1", "top1": 0.7}, {"phase": "round-2", "top1": 0.6, "top1_max": 0.9}]
     found = figures({"top1": 0.6, "rounds": rounds, "seconds": 1.0})
     assert (found["top1"], found["best"], found["top1_max"]) == (0.6, 0.7, 0.9)
@@ -211,16 +175,16 @@ def test_the_best_round_is_beside_the_last(done):
 # ------------------------------------------------------------ formats
 
 
-def test_each_form_has_the_table(done, tmp_path, cli):
+def test_each_form_has_the_table(done_study, tmp_path, cli):
     """Numbers as the program measures them, with their units; texts are escaped."""
-    made = table(done, value="top1,upload_bytes,seconds")
+    made = table(done_study, value="top1,upload_bytes,seconds")
     lines = [one for one in FORMATS["md"](made).splitlines() if one.startswith("|")]
     assert len({len(one) for one in lines}) == 1
-    assert "Deep \\| 100%" in lines[-1]
+    assert "Deep \\| 100%" in lines[-2]
     text = FORMATS["latex"](made)
-    assert r"Deep | 100\%" in text
+    assert r"Deep | 100\%, \$x\$" in text
     assert r" $\pm$ " in text
-    assert text.count(r"\\") == 4
+    assert text.count(r"\\") == 5
     body = text.split("% ")[0]
     assert body.count("{") == body.count("}")
     lines = FORMATS["csv"](made).splitlines()
@@ -233,40 +197,35 @@ def test_each_form_has_the_table(done, tmp_path, cli):
     digits = [number.partition("e")[0].strip("0.") for number in told]  # 1.5e-05 is small
     assert max(map(len, digits)) <= 13, "twelve digits and the point"
     place = tmp_path / "t.csv"
-    assert cli("table", done, "--format", "csv", "-o", place).stdout == f"{place}\n"
+    assert cli("table", done_study, "--format", "csv", "-o", place).stdout == f"{place}\n"
     frame = pd.read_csv(place)
-    assert frame["count"].tolist() == [3] * 6
-    found = json.loads(cli("table", done, "--format", "json").stdout)["entries"]
+    assert frame["count"].tolist() == [2] * 8
+    found = json.loads(cli("table", done_study, "--format", "json").stdout)["entries"]
     assert [one["value"] for one in found] == pytest.approx(frame["value"].tolist())
     place = tmp_path / "t.parquet"
-    assert cli("table", done, "-o", place).stdout == f"{place}\n"
-    assert cli("table", done, "-o", place).exit_code == 0
+    for code, more in (
+        (0, ["-o", place]), (0, ["-o", place]), (2, ["-o", place, "--format", "csv"]),
+        (2, ["-o", place, "--value", "exchanges"]), (2, ["--format", "html"]),
+    ):  # fmt: skip
+        assert cli("table", done_study, *more).exit_code == code, more
     pd.testing.assert_frame_equal(pd.read_parquet(place)[frame.columns], frame, check_dtype=False)
-    assert cli("table", done, "-o", place, "--format", "csv").exit_code == 2
-    assert cli("table", done, "--value", "exchanges", "-o", place).exit_code == 2, "another table"
-    assert cli("table", done, "--format", "html").exit_code == 2
-    assert cli("table", done).stdout.startswith("**Two heads** (mean ± standard deviation over")
+    shown = cli("table", done_study).stdout
+    assert shown.startswith("**A \\<b\\>study\\</b\\> \\& more** (mean ± standard deviation over")
 
 
-def test_a_figure_that_no_cell_has_is_named(done, tmp_path, cli):
+def test_a_figure_that_no_cell_has_is_named(copied_study, tmp_path, cli):
     """Of few clients no file is weighed; a page then shows the bound."""
-    made = cli("table", done, "--value", "file_bytes")
+    given = ["--where", f"head={AFL}", "--value"]
+    made = cli("table", copied_study, *given, "file_bytes")
     assert made.exit_code == 2
     assert "no cell has the figure file_bytes;" in made.stderr
-    beside = cli("table", done, "--value", "top1,file_bytes")
-    assert beside.exit_code == 0
-    assert "No cell has the figure file_bytes." in beside.stdout
-    weighed = shutil.copytree(done, tmp_path / "weighed")
-    for place in weighed.glob("cells/*/summary.json"):
+    shown = cli("table", copied_study, *given, "top1,file_bytes").stdout
+    assert "No cell has the figure file_bytes." in shown
+    for place in copied_study.glob("cells/*/summary.json"):
         found = json.loads(place.read_text())
         place.write_text(json.dumps({**found, "file_bytes": 1000}))
-    for folder, label in (
-        (done, "MB sent by a client, at most"),
-        (weighed, "sent by a client, as files"),
-    ):
-        page = tmp_path / "page.html"
-        assert cli("report", folder, "-o", page, "--overwrite").exit_code == 0
-        assert label in page.read_text()
+    page = afltool.report(copied_study, tmp_path / "page.html", where=("alpha=1",)).read_text()
+    assert "MB sent by a client, as files" in page
 
 
 # ------------------------------------------------------------ others
@@ -294,7 +253,7 @@ def test_every_published_table_can_be_read():
     }  # fmt: skip
 
 
-def test_settings_of_the_papers_are_our_options_and_those_of_the_shipped_studies():
+def test_settings_of_the_papers_are_our_options():
     for name, axes in (
         ("deepafl-1", {"head": "DeepAFL", "layers": 5}),
         ("deepafl-6", {"feature_width": 1024.0}),
@@ -306,6 +265,10 @@ def test_settings_of_the_papers_are_our_options_and_those_of_the_shipped_studies
     ):
         lines = published(name).to_dict("records")
         assert any(axes.items() <= one.items() for one in lines), name
+
+
+@pytest.mark.slow
+def test_every_published_figure_has_a_column_in_its_shipped_study():
     for wanted in (find(name).changed({}, 1) for name in shipped_names()):
         theirs = wanted.shown.published
         if theirs:  # each of the published figures has a column
@@ -332,25 +295,26 @@ def test_published_rows_are_marked_and_come_last():
     assert beside("afl-1:cifar10", of_files, ["alpha"]).equals(theirs)
 
 
-def test_published_rows_have_options_that_given_features_do_not_tell(done):
-    asked = {"rows": "head,backbone", "columns": "", "where": ("alpha=1", "head=AFL")}
+def test_published_rows_have_options_that_given_features_do_not_tell(done_study):
+    asked = {"rows": "head,backbone", "columns": "", "where": ("alpha=1", f"head={AFL}")}
     with pytest.raises(UsageError, match="no cell has the option 'backbone'"):
-        table(done, **asked)
-    made = table(done, **asked, published="safle-3:cifar10")
-    assert {"AFL", "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= {*rows(made)}
+        table(done_study, **asked)
+    made = table(done_study, **asked, published="safle-3:cifar10")
+    assert {AFL, "AFL, vit_b_16 (published)", "SAFLe, resnet18 (published)"} <= {*rows(made)}
 
 
-def test_results_of_another_method_stand_beside(done, tmp_path):
+def test_results_of_another_method_stand_beside(done_study, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("alpha,seed,top1\n0.1,0,0.5\n0.1,1,0.7\n1,0,0.25\n")
-    made = table(done, also=(f"Mine={path}",))
+    made = table(done_study, also=(f"Mine={path}",))
     assert made.texts.loc[("also", "Mine")].tolist() == ["60.00 ± 14.14", "25.00"]
-    path.write_text("alpha,top1\n0.1,50\n")
-    with pytest.raises(InvalidDataError, match=r"line 2: top1 is a fraction.*divide percentages"):
-        table(done, also=(f"Mine={path}",))
-    path.write_text("alpha,accuracy\n0.1,50\n")
-    with pytest.raises(InvalidDataError, match=r"expected a column of figures"):
-        table(done, also=(f"Mine={path}",))
+    for text, words in (
+        ("alpha,top1\n0.1,50\n", r"line 2: top1 is a fraction.*divide percentages"),
+        ("alpha,accuracy\n0.1,50\n", "expected a column of figures"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InvalidDataError, match=words):
+            table(done_study, also=(f"Mine={path}",))
 
 
 @pytest.mark.parametrize(("paper", "apart"), [

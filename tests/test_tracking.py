@@ -8,7 +8,7 @@ import sqlite3
 import time
 
 import pytest
-from conftest import installed
+from conftest import GIVEN, installed
 
 from afltool.files.hdf5 import read_header
 
@@ -45,17 +45,12 @@ def read(store, every=False):
     return found if every else by_name
 
 
-def given(road):
-    return ["--train-features", road.train, "--test-features", road.test, "--clients", 3]
-
-
 def test_what_names_no_store_is_refused(road, tmp_path, cli):
     for text in ("runs.db", "wandb:x", "mlflow:"):
-        done = cli("run", *given(road), "--track", text, "-o", tmp_path / "run")
+        done = cli("run", *road.words, "--track", text, "-o", tmp_path / "run")
         assert done.exit_code == 2
         assert "mlflow:URI" in done.stderr
-    (tmp_path / "s.toml").write_text("clients = 3\n")
-    study = ["study", tmp_path / "s.toml", "-o", tmp_path / "run", "--slurm"]
+    study = ["study", "quick", "-o", tmp_path / "run", "--slurm"]
     done = cli(*study, "--track", f"mlflow:{tmp_path / 'runs'}")
     assert done.exit_code == 2
     assert {"--track", "--slurm"} <= {*done.stderr.replace(":", "").split()}
@@ -68,7 +63,7 @@ def test_a_store_has_options_rounds_figures_digests_and_files(
 ):
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "run"
-    words = ["run", *given(road), "--track", f"mlflow:{store}", "-o", out]
+    words = ["run", *road.words, "--track", f"mlflow:{store}", "-o", out]
     words += ["--head", "deepafl", "--layers", 2, "--width", 8, "--each-round"]
     assert cli(*words).exit_code == 0
     [(name, first)] = read(store).items()
@@ -97,12 +92,10 @@ def test_a_store_has_options_rounds_figures_digests_and_files(
 
 
 @mlflow
-def test_a_study_is_a_run_with_its_cells_below(road, tmp_path, store, cli):
-    text = f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 3\n'
-    text += '[[method]]\nhead = "linear"\nridge = [1, 2]\n'
+def test_a_study_is_a_run_with_its_cells_below(described, tmp_path, store, cli):
+    text = GIVEN + '[[method]]\nhead = "linear"\nridge = [1, 2]\n'
     text += '[[method]]\nbaseline = "fedavg"\nrounds = 3\n'
-    (tmp_path / "s.toml").write_text(text)
-    words = ["study", tmp_path / "s.toml", "-o", tmp_path / "S"]
+    words = ["study", described(text), "-o", tmp_path / "S"]
     assert cli(*words).exit_code == 0  # first without it
     tracked = [*words, "--track", f"mlflow:{store}", "--jobs", 2]
     assert installed(*tracked, cwd=tmp_path).returncode == 0
@@ -145,7 +138,7 @@ def test_a_store_that_fails_later_is_a_warning_and_the_work_goes_on(
     road, tmp_path, store, cli, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    out, words = tmp_path / "run", ["run", *given(road), "--track", f"mlflow:{store}"]
+    out, words = tmp_path / "run", ["run", *road.words, "--track", f"mlflow:{store}"]
     assert cli(*words, "-o", out).exit_code == 0
     with sqlite3.connect(tmp_path / "runs.db") as file:
         file.execute(
@@ -172,7 +165,7 @@ def points_in(database):
 def test_a_store_that_does_not_serve_ends_the_command_before_the_work(road, tmp_path, cli):
     (tmp_path / "no.db").write_text("this is no database, and long enough to be read as one" * 9)
     for uri in (f"sqlite:///{tmp_path}/no.db", "http://127.0.0.1:9", f"file://{tmp_path}/mlruns"):
-        done = cli("run", *given(road), "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
+        done = cli("run", *road.words, "--track", f"mlflow:{uri}", "-o", tmp_path / "run")
         assert done.exit_code == 3, done.stderr
         assert uri in done.stderr
         assert len(done.stderr) < 500

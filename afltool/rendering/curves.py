@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..options.look import AS_NEEDED, SizeOptions
 from ..values.arrays import F64
-from .style import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALE,
-    figure,
-    heading,
-    legend_below,
-    plain,
-)
-
-if TYPE_CHECKING:
-    pass
+from .style import BLUE, GREY, ORANGE, PALE, figure, heading, legend_below, plain
 
 Numbers = Sequence[float | None]
 Round = Mapping[str, Any]

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from .. import inputs
 from ..errors import AflError, UsageError
+from ..files.atomic import write_text
 from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import HEADS, Names, make_options, options_class
 from ..heads.options import PAPER
@@ -331,6 +332,13 @@ def written_options(path: Path) -> str | None:
         return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
     except (AflError, OSError, TypeError):
         return None
+
+
+def keep_options(config: RunConfig, place: Path) -> None:
+    """Write run.toml, unless it says this run already, be it with comments of its owner."""
+    text = config.with_absolute_paths().to_toml()
+    if written_options(place) != text:
+        write_text(text, place, overwrite=True)
 
 
 def read_config(path: Path) -> dict[str, Any]:

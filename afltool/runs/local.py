@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import parallel
-from ..files.atomic import write_text
 from ..files.hdf5 import read_header
 from ..files.heads import HeadFile
 from ..files.outputs import make_folder
@@ -19,7 +18,7 @@ from ..options.evaluation import Evaluate
 from ..progress import event, heard, log
 from ..stages.runner import AGAIN, MISSING, Artifact, Files
 from ..values.names import MEASURES, Phase
-from .config import RunConfig, with_features, written_options
+from .config import RunConfig, keep_options, with_features
 from .folder import RunFolder
 from .plan import Step, next_steps
 from .step_cache import StepCache
@@ -61,7 +60,7 @@ class _Run:
 
     def all(self) -> None:
         if self.overwrite or not self.folder.options.exists():
-            self.keep_options()
+            keep_options(self.config, self.folder.options)
         plan = next_steps(self.config, self.folder, self.phase)
         self.carry_out(next(plan))
         head = self.files.head(self.start).head
@@ -72,16 +71,10 @@ class _Run:
             self.carry_out(steps)
         self.summary()
         self.folder.name_result(len(self.heads))  # last: a file with another name is read anew
-        self.keep_options()
+        keep_options(self.config, self.folder.options)
 
     def phase(self, head: Path) -> Phase | None:
         return self.files.head(head).head.phase()
-
-    def keep_options(self) -> None:
-        """Write run.toml, unless it says this run already, be it with comments of its owner."""
-        text = self.config.with_absolute_paths().to_toml()
-        if written_options(self.folder.options) != text:
-            write_text(text, self.folder.options, overwrite=True)
 
     def carry_out(self, steps: list[Step]) -> None:
         ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}

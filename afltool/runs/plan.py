@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..options.base import Options, fields_of, flag
-from ..options.features import ExtractOptions
 from ..options.grammars import Part
-from ..options.partition import PartitionOptions
 from ..stages.runner import Artifact, Files, make
 from ..stages.stage import STAGES, Input, Stage
 from ..values.names import Phase
@@ -36,7 +34,7 @@ class Step:
     Attributes:
         inputs: its files by role.
         out: its result; None for features that stay in their store.
-        head_options: options of a head, beside those of the stage.
+        head_options: options of a head or of a baseline's method, beside those of the stage.
         label: what a run calls it; by default the name of the stage.
         part: the part of it that is made.
     """
@@ -58,14 +56,19 @@ class Step:
         held = getattr(self.options, "held_out", None)
         return [one for one in (held, self.out) if isinstance(one, Path)]
 
+    def paths(self) -> list[Path]:
+        """The files that it reads."""
+        every = (one if isinstance(one, tuple) else (one,) for one in self.inputs.values())
+        return [path for some in every for path in some if isinstance(path, Path)]
+
     def call(self, overwrite: bool = False) -> Any:
         """Its options and files, as the job of its stage takes them."""
         options = self.options
         if self.part is not None and self.stage.parts is not None:
             named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
             options = replace(options, **named)
-        how = {"overwrite": overwrite, "head_options": self.head_options}
-        return self.stage.call_of(self.inputs, options, self.out, **how)
+        own = dict.fromkeys(("head_options", "settings"), self.head_options)
+        return self.stage.call_of(self.inputs, options, self.out, overwrite=overwrite, **own)
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
         with self.stage.function.opened(self.call(overwrite), files) as job:
@@ -99,18 +102,25 @@ def linking(label: str, kind: str, given: Path, place: Path) -> Step:
     return Step(stage, inputs={"file": given}, out=place, label=label)
 
 
-SPLITS = ("train", "test")
+Split = Literal["train", "test"]
+SPLITS: tuple[Split, Split] = ("train", "test")
 
 
 def next_steps(
-    config: RunConfig, folder: RunFolder, phase: Callable[[Path], Phase | None]
+    config: RunConfig,
+    folder: RunFolder,
+    phase: Callable[[Path], Phase | None],
+    held_out: Callable[[RunConfig], bool] = holds_clients_out,
 ) -> Iterator[list[Step]]:
-    """The steps of a run, group by group; ``phase``: what a head is to gather next, or None."""
+    """The steps of a run, group by group.
+
+    ``phase``: what a head is to gather next, or None. ``held_out``: whether some clients are.
+    """
     first = first_steps(config, folder)
     yield first
     heads: list[Path] = []
     head = config.first_head or folder.first_head
-    held = holds_clients_out(config)
+    held = held_out(config)
     for number in count(1):
         steps = round_steps(config, folder, number, head, held)
         yield steps
@@ -121,37 +131,36 @@ def next_steps(
     yield last_steps(config, folder, heads)
 
 
-def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
-    """Features of both splits, the partition, and the head before its first phase."""
+def data_steps(config: RunConfig, folder: RunFolder, train: Path | None = None) -> list[Step]:
+    """Features of both splits and the partition; ``train``: the rows that are dealt, if elsewhere.
+
+    What is given is linked.
+    """
     own, steps = config.own, []
-    for split, given in (("train", own.train_features), ("test", own.test_features)):
+    for split, given in zip(SPLITS, (own.train_features, own.test_features), strict=True):
         place = folder.features(split)
         if given is not None:
             steps.append(linking(f"features {split}", "features", given, place))
         elif config.extract is not None:
-            steps.append(features(config.extract, split, place))
+            options = replace(config.extract, split=split)
+            steps.append(Step(STAGES["extract"], options, out=place, label=f"extract {split}"))
     if own.partition is not None:
         steps.append(linking("partition", "partition", own.partition, folder.clients))
     elif config.partition is not None:
-        steps.append(partition(config.partition, folder.features("train"), folder.clients))
-    given_head = config.first_head
+        dealt = {"features": train or folder.features("train")}
+        steps.append(Step(STAGES["partition"], config.partition, dealt, folder.clients))
+    return steps
+
+
+def first_steps(config: RunConfig, folder: RunFolder) -> list[Step]:
+    """`data_steps`, and the head before its first phase."""
+    steps, given_head = data_steps(config, folder), config.first_head
     if given_head is not None:
         return [*steps, linking("head", "head", given_head, given_head)]
     late = config.at_solve()
     options = {k: v for k, v in config.all_head_options().items() if k not in late}
-    name: dict[str, Any] = {"name": own.head}
-    head = Step(STAGES["head"], Options(), name, folder.first_head, options)
-    return [*steps, head]
-
-
-def features(extract: ExtractOptions, split: str, place: Path) -> Step:
-    half: Any = split
-    options = replace(extract, split=half)
-    return Step(STAGES["extract"], options, out=place, label=f"extract {split}")
-
-
-def partition(dealt: PartitionOptions, train: Path, place: Path) -> Step:
-    return Step(STAGES["partition"], dealt, {"features": train}, place)
+    head: dict[str, Any] = {"name": config.own.head}
+    return [*steps, Step(STAGES["head"], Options(), head, folder.first_head, options)]
 
 
 def round_steps(

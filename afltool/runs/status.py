@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from ..inputs import read_json
 from ..memory import Room
 from ..progress import quiet
 from ..stages.runner import Files
+from ..values.names import Phase
 from .config import RunConfig
 from .folder import RunFolder
-from .plan import LINK, Step, first_steps, last_steps, round_steps
+from .plan import LINK, Step, next_steps
 from .validation import serves
 
 KEPT_BYTES = 1 << 28  # of heads and partitions that several steps are asked about
@@ -44,23 +44,20 @@ class Parts:
         self.headers: dict[Path, Mapping[str, Any]] = {}  # of files that are done
 
     def all(self) -> Iterator[Part]:
-        config, folder = self.config, self.folder
-        head = config.first_head or folder.first_head
-        for step in first_steps(config, folder):
-            yield from self.of(step)
-        held = bool(self.headers.get(folder.clients, {}).get("held_out"))
-        for number in count(1):
-            for step in round_steps(config, folder, number, head, held):
-                if step.out != folder.stats(number):  # whose files the total has
+        for steps in next_steps(self.config, self.folder, self.phase, self.holds_clients_out):
+            for step in steps:
+                if step.out is None or step.out.suffix:  # else a folder, whose files the total has
                     yield from self.of(step)
-            head = folder.head(number)
-            if self.headers.get(head, {}).get("phase") is None:
-                break
-        for step in last_steps(config, folder, [head]):
-            yield from self.of(step)
+
+    def phase(self, head: Path) -> Phase | None:
+        found = self.headers.get(head, {}).get("phase")
+        return None if found is None else Phase(found)
+
+    def holds_clients_out(self, _: RunConfig) -> bool:
+        return bool(self.headers.get(self.folder.clients, {}).get("held_out"))
 
     def of(self, step: Step) -> Iterator[Part]:
-        inputs = () if step.stage.name == LINK else _paths(step)
+        inputs = () if step.stage.name == LINK else step.paths()
         waits = next((p for p in inputs if p not in self.headers and p.suffix == ".h5"), None)
         recipes: Mapping[Path, Recipe] | str = {}
         if waits is not None:
@@ -122,8 +119,3 @@ class Parts:
             if isinstance(one, Path) and self.headers[one]["digest"] != measured[role]:
                 return Part(path.name, "stale", f"of another file than {self.name(one)}")
         return Part(path.name, "done", f"top-1 {share:.2%}")
-
-
-def _paths(step: Step) -> Iterator[Path]:
-    for one in step.inputs.values():
-        yield from (p for p in (one if isinstance(one, tuple) else (one,)) if isinstance(p, Path))

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, UsageError
 from ..files.schema import SUMMARY
@@ -28,29 +27,29 @@ def tracked(where: str) -> Iterator[None]:
         raise UsageError(f"--track is mlflow:URI, as mlflow:sqlite:///runs.db; found {where!r}")
     os.environ.update({k: v for k, v in QUIETLY.items() if k not in os.environ})
     try:
-        import mlflow
-
-        mlflow.set_tracking_uri(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "afltool")
-        listener = _Listener(mlflow, mlflow.set_experiment(name).experiment_id)
+        listener = _Listener(uri)
     except ModuleNotFoundError as error:
         raise UsageError(f"--track needs mlflow-skinny ({error}): {install('track')}") from None
     except Exception as error:  # of the store's own library
         raise InputError(f"--track: {_short(uri)} does not serve: {_short(error)}") from None
-    with listening(listener):
-        try:
+    try:
+        with listening(listener):
             yield
-        finally:
-            for run in listener.open:
-                with suppress(Exception):  # a store that has failed was a warning
-                    listener.client.set_terminated(run, "KILLED" if stop_requested() else "FAILED")
+    finally:
+        for run in listener.open.values():
+            with suppress(Exception):  # a store that has failed was a warning
+                listener.client.set_terminated(run, "KILLED" if stop_requested() else "FAILED")
 
 
 class _Listener:
-    def __init__(self, mlflow: Any, experiment: str) -> None:
-        self.mlflow, self.client, self.experiment = mlflow, mlflow.MlflowClient(), experiment
-        self.runs: dict[Path, str] = {}
-        self.open: set[str] = set()
+    def __init__(self, uri: str) -> None:
+        import mlflow
+
+        mlflow.set_tracking_uri(uri)
+        self.mlflow, self.client = mlflow, mlflow.MlflowClient()
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "afltool")
+        self.experiment = mlflow.set_experiment(name).experiment_id
+        self.open: dict[Path, str] = {}  # runs that have not ended, by their folders
         self.serves = True
 
     def __call__(self, one: Event) -> None:
@@ -62,16 +61,16 @@ class _Listener:
             log.warning("--track: the store takes no more (%s); the work goes on", _short(error))
 
     def note(self, folder: Path, one: Event) -> None:
-        if folder not in self.runs:
-            above = next((self.runs[up] for up in folder.parents if up in self.runs), None)
+        if folder not in self.open:
+            above = next((self.open[up] for up in folder.parents if up in self.open), None)
             tags = {"mlflow.parentRunId": above} if above else {}
             made = self.client.create_run(self.experiment, tags=tags, run_name=folder.name)
-            self.runs[folder] = made.info.run_id
-            self.open.add(made.info.run_id)
-        if one["event"] == "round":
-            self.figures(self.runs[folder], one["figures"], one["round"])
-        elif one["event"] == "run_done":
-            self.finish(self.runs[folder], folder, one)
+            self.open[folder] = made.info.run_id
+        if "figures" in one:
+            self.figures(self.open[folder], one["figures"], one["round"])
+        if "summary" in one:
+            self.finish(self.open[folder], folder, one)
+            del self.open[folder]
 
     def finish(self, run: str, folder: Path, one: Event) -> None:
         summary = one["summary"]
@@ -79,15 +78,14 @@ class _Listener:
         last = {k: v for k, v in summary.items() if not rounds or k not in rounds[-1]}
         for number, figures in (*enumerate(rounds, 1), (len(rounds), last)):
             self.figures(run, figures, number)
-        options = {**summary.get("options", {}), **summary.get("settings", {})}
+        options = {**summary.get("options", {}), **summary.get("settings", {}), "folder": folder}
         texts = {k: str(v)[:6000] for k, v in options.items() if v is not None}
-        self.mlflow.log_params({**texts, "folder": str(folder)}, run_id=run)
+        self.mlflow.log_params(texts, run_id=run)
         for key, digest in summary.get("digests", {}).items():
             self.client.set_tag(run, f"digest.{key}", digest)
         for path in [one["head"], folder / SUMMARY] if "head" in one else []:
             self.client.log_artifact(run, str(path))
-        self.client.set_terminated(run, "FINISHED")
-        self.open.discard(run)
+        self.client.set_terminated(run)
 
     def figures(self, run: str, figures: Event, step: int) -> None:
         numbers = {k: v for k, v in figures.items() if type(v) in (int, float)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -34,21 +34,20 @@ def check_before(
     config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
     of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
     _once(known, of_head, lambda: _check_head(config))
-    places = {split: folder.features(split) for split in ("train", "test")}
-    check_rows(config, places, here=here, known=known)
+    check_rows(config, folder, here=here, known=known)
     if folder.root.exists() and not folder.root.is_dir():
         raise InputError(f"{folder.root}: expected a folder, found a file; choose another path")
 
 
 def check_rows(
-    config: RunConfig, places: Mapping[str, Path], *, here: bool, known: set[str] | None = None
+    config: RunConfig, folder: RunFolder, *, here: bool, known: set[str] | None = None
 ) -> None:
-    """Refuse features, partitions and extractions; ``places``: where the features of a split go."""
+    """Refuse features, partitions and extractions that fail; see `check_before`."""
     own = config.own
     given = [own.train_features, own.test_features, own.partition, config.partition]
     _once(known, given, lambda: _check_given(config))
-    for split, place in places.items():
-        if config.extract is not None and not place.exists():
+    for split in ("train", "test"):
+        if config.extract is not None and not folder.features(split).exists():
             from ..extraction.request import check_extraction  # and all that reads images
 
             options = ExtractOptions(**{**vars(config.extract), "split": split})

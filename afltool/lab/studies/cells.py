@@ -1,7 +1,7 @@
 """The folder of a study, and its cells: each a run, or a baseline on the rows and clients of one.
 
 A cell has the folder of its run or its baseline, under the digest of its inputs and options. This
-is the one place where a study knows the baselines; they are imported where a cell is one.
+is the one place where a study knows the baselines.
 """
 
 from __future__ import annotations
@@ -9,39 +9,37 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 from unicodedata import category
 
 from ...errors import UsageError
 from ...files.hdf5 import read_header
-from ...files.locks import alone
 from ...heads import HEADS, make_options, options_class
 from ...inputs import read_json
 from ...options.base import flag
 from ...options.common import FROZEN_FILE
 from ...options.features import ExtractOptions, default_store
-from ...options.partition import PartitionOptions
 from ...plugins import need_torch
-from ...runs.config import FIELDS, TABLE, HereOptions, RunConfig
+from ...runs.config import FIELDS, HERE, TABLE, RunConfig
 from ...runs.folder import RunFolder
-from ...runs.plan import SPLITS, Step, features, option_words, partition
+from ...runs.plan import LINK, Step, data_steps, option_words
 from ...runs.step_cache import StepCache
+from ...runs.summary import PRESET, of_stages, plain
 from ...runs.validation import check_before, check_rows, checked_head
 from ...stages.stage import Stage
 from ...values.arrays import Digest, file_sha256, file_state
-
-if TYPE_CHECKING:
-    from ...plugins import Registry
-    from ..baselines.settings import Settings
+from ..baselines import METHODS as METHODS
+from ..baselines import make_settings, method_class, preset_of
+from ..baselines.settings import Baseline, BaselineFolder, BaselineOptions, Settings
 
 
 class StudyFolder:
     STUDY = "study.json"  # the study as it was given: its tree of options and how it is shown
     CELLS = "cells"
-    SHARED = "shared"  # features and partitions that baselines read
     STEPS = "steps"  # until its cells are done: what a group shares, by what it is made of
     FAILED = "failed.txt"  # in a cell: why it has no result
     BEGUN = "begun.txt"  # in a cell that is under way: how many have begun it, and who does it
@@ -53,8 +51,8 @@ class StudyFolder:
     def cell(self, name: str) -> Path:
         return self.root / self.CELLS / name
 
-    def shared(self, name: str, key: str) -> Path:
-        return self.root / self.SHARED / f"{name}-{key}.h5"
+    def run(self, cell: Cell) -> RunFolder:
+        return RunFolder(self.cell(cell.key))
 
     def steps(self, cell: Cell) -> Path:
         return self.root / self.STEPS / Digest().json("group", cell.group).hex()[:_KEY]
@@ -70,30 +68,40 @@ BASELINE: Final = "baseline"
 SEED: Final = "seed"
 #: Seeds, for which a result is repeated: tables average over them without being told.
 SEEDS = (SEED, "partition_seed", "head_seed", "weights_seed", "participation_seed")
-OF_PARTITION = {"partition", *(name for name, f in FIELDS.items() if f.part == "partition")}
+
+
+def named(*parts: str) -> set[str]:
+    """The options of these parts of a run by their flat names."""
+    return {name for name, f in FIELDS.items() if f.part in parts}
+
+
+OF_PARTITION = {"partition"} | named("partition")
 #: Options on which no sum depends, beside those of the head.
-SOLVING = {name for name, f in FIELDS.items() if f.part in ("solve", "evaluate")}
+SOLVING = named("solve", "evaluate")
+GIVEN = {"train_features", "test_features"}
 #: Paths, and how a run uses its machine.
-NO_AXES = {"train_features", "test_features", "data_root", "store", "cache"}
-NO_AXES |= {f.name for f in fields(HereOptions)}
+NO_AXES = GIVEN | {"data_root", "store", "cache"} | named(HERE)
+#: Names of the data and the clients, for cells of runs and of baselines.
+OF_BOTH = GIVEN | named("extract", TABLE) | OF_PARTITION
 _KEY = 16  # digits of the names of cells
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting of a study.
+    """One setting of a study: a run, where it is no `BaselineCell`.
 
     Attributes:
         setting: the flat names and values of the study, with `label` and `baseline`.
-        config: data, clients and head of a run; data and clients of a baseline.
-        method: name of the baseline; None for a run.
-        settings: options of the baseline.
+        config: data, clients and head; of a baseline data and clients alone.
+        method, settings: the name of the baseline and its own options; empty for a run.
     """
 
     setting: Mapping[str, Any]
     config: RunConfig
-    method: str | None = None
+    method: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    HEAD: ClassVar = RunFolder.FINAL  # the file of its result
+    KEPT: ClassVar = "options"  # where its summary has `kept_options`
 
     @property
     def label(self) -> str:
@@ -104,119 +112,131 @@ class Cell:
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
         settings = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
-        settings |= _way_said(self.config.extract)
-        if self.method is None and self.config.own.head == "linear":
-            ridge = settings.pop("ridge", "auto")
-            settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
-        own = {} if self.method is None else values(self.method, self.settings)
-        content = [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
+        content = self.content(settings | _way_said(self.config.extract))
         start = self.method or Path(self.config.own.head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
+    def content(self, settings: dict[str, Any]) -> list[Any]:
+        """What its key is a digest of; ``settings``: those of the run, as keys have them."""
+        if self.config.own.head == "linear":
+            ridge = settings.pop("ridge", "auto")
+            settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
+        return [None, {}, settings]
+
     @cached_property
     def group(self) -> str:
         """What cells have in common that share sums and heads: all but clients and `solve`."""
-        apart = OF_PARTITION if self.method else OF_PARTITION | {*self.config.at_solve(), *SOLVING}
-        given = self.config.given().items()
+        given, late = self.config.given().items(), self.config.at_solve()
+        apart = {*OF_PARTITION, *late, *SOLVING}
         return str([self.method, {k: _meaning(k, v) for k, v in given if k not in apart}])
 
-    def commands(self, folder: StudyFolder) -> list[list[str]]:
-        lines = [step.line() for step in self.shared(folder)]
-        if self.method is not None:
-            return [*lines, self._baseline(folder).line()]
-        out = str(folder.cell(self.key))
-        return [*lines, ["run", *option_words(self.config.given()), "-o", out]]
+    def options(self) -> dict[str, Any]:
+        """The options of the stages and of the head, on which its result depends, defaults too."""
+        found, name = self.of_stages(), self.config.own.head
+        if name not in HEADS:
+            return found
+        options = self.config.all_head_options()
+        with suppress(UsageError):  # a cell that cannot run has the options that it was given
+            options = make_options(name, options).as_dict()
+        return found | {"head_seed" if k == SEED else k: plain(v) for k, v in options.items()}
+
+    def of_stages(self) -> dict[str, Any]:
+        parts = ("extract", "partition", "local_stats", "aggregate")
+        every = of_stages(self.config).items()
+        return {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
+
+    def kept_options(self) -> dict[str, Any]:
+        """Its options by the names that its summary has for them."""
+        return {k: v for k, v in self.options().items() if k != PRESET}
 
     def rounds(self) -> int:
-        if self.method is not None:
-            return made_settings(self.method, self.settings).rounds
         return len(checked_head(self.config).schedule())
-
-    @property
-    def head(self) -> str:
-        if self.method is None:
-            return RunFolder.FINAL
-        from ..baselines.settings import BaselineFolder
-
-        return BaselineFolder.HEAD
 
     def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         """The head of its result, by the name that it has in every version."""
-        place = RunFolder(folder.cell(self.key))
-        if self.method is None:
-            return place.head(len(summary["bytes_per_client"]))
-        return place / self.head
+        return folder.run(self).head(len(summary["bytes_per_client"]))
 
     def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
         """Refuse what would fail, as its own command does; see `runs.validation.check_before`."""
-        if self.method is None:
-            run = RunFolder(folder.cell(self.key))
-            check_before(self.config, run, here=here, known=known)
-            return
-        need_torch(f"training of {self.method}")
-        places = dict(zip(SPLITS, self.files(folder), strict=False))
-        check_rows(self.config, places, here=here, known=known)
+        check_before(self.config, folder.run(self), here=here, known=known)
 
     def make(self, folder: StudyFolder, made: StepCache, again: bool) -> None:
         """Carry it out in its folder; ``again``: what is there is replaced."""
-        if self.method is None:
-            from ...runs.local import run
+        from ...runs.local import run
 
-            out = RunFolder(run(self.config, folder.cell(self.key), overwrite=again, made=made))
-            summary = read_json(out / RunFolder.SUMMARY, "a summary")
-            out.remove_rounds(len(summary["bytes_per_client"]))
-            return
-        from ..baselines.stage import baseline
+        out = RunFolder(run(self.config, folder.cell(self.key), overwrite=again, made=made))
+        summary = read_json(out / RunFolder.SUMMARY, "a summary")
+        out.remove_rounds(len(summary["bytes_per_client"]))
 
-        for step in self.shared(folder):
-            assert step.out is not None
-            with alone(step.out):
-                StepCache().carry_out(step)
-        call = self._baseline(folder).call(again)
-        baseline(replace(call, settings=_of_method(self.settings)))
+    def commands(self, folder: StudyFolder) -> list[list[str]]:
+        """What is typed to carry it out alone."""
+        return [["run", *option_words(self.config.given()), "-o", str(folder.cell(self.key))]]
 
-    def files(self, folder: StudyFolder) -> tuple[Path, Path, Path]:
-        """Train and test features and partition of a baseline."""
-        own, extract = self.config.own, self.config.extract
-        if extract is None:
-            assert own.train_features is not None
-            assert own.test_features is not None
-            train, test = own.train_features, own.test_features
-            of_rows: Any = _meaning("train_features", train)
-        else:
-            of_rows = {k: str(v) for k, v in extract.changed().items() if _counts(k)}
-            of_rows |= _way_said(extract)
-            key = Digest().json("features", of_rows).hex()[:_KEY]
-            train, test = (folder.shared(split, key) for split in SPLITS)
-        if own.partition is not None:
-            return train, test, own.partition
-        dealt = {k: _meaning(k, v) for k, v in vars(self.config.partition).items()}
-        key = Digest().json("clients", [of_rows, dealt]).hex()[:_KEY]
-        return train, test, folder.shared("clients", key)
 
-    def shared(self, folder: StudyFolder) -> list[Step]:
-        """The steps whose files it shares with others: features, clients of a baseline."""
-        *splits, clients = self.files(folder)
-        steps: list[Step] = []
-        if self.config.extract is not None:
-            store = self.config.extract.store or default_store()
-            extract = replace(self.config.extract, store=store)
-            steps = [features(extract, *one) for one in zip(SPLITS, splits, strict=True)]
-        if self.method is not None and self.config.partition is not None:
-            steps.append(partition(self.config.partition, splits[0], clients))
-        return steps
+@dataclass(frozen=True)
+class BaselineCell(Cell):
+    """A baseline: its plan begins as that of a run, with data and clients; then it is one step."""
 
-    def _baseline(self, folder: StudyFolder) -> Step:
-        from ..baselines.settings import Baseline, BaselineOptions
+    HEAD: ClassVar = BaselineFolder.HEAD
+    KEPT: ClassVar = "settings"
 
-        assert self.method is not None
-        train, test, clients = self.files(folder)
-        own = {k: v for k, v in self.settings.items() if k in of_baselines()}
-        options = BaselineOptions(partition=clients, test=test, **own)
-        stage = Stage("baseline", BaselineOptions, Baseline, "run")
+    def content(self, settings: dict[str, Any]) -> list[Any]:
+        """A preset counts by its values, which several papers share."""
+        own = {k: v for k, v in self.settings.items() if k != "preset" or v is None}
+        if (preset := self.settings.get("preset")) is not None:
+            own = {**preset_of(self.method, preset), **own}
+        return [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
+
+    def options(self) -> dict[str, Any]:
+        called = {own: name for name, own in own_names(self.method).items()}
+        return self.of_stages() | {called[k]: plain(v) for k, v in self.settings.items()}
+
+    def kept_options(self) -> dict[str, Any]:
+        return self.made().as_dict()
+
+    def made(self) -> Settings:
+        """All settings of the method, its preset and defaults resolved."""
+        return make_settings(self.method, self.of_method(), self.settings.get("preset"))
+
+    def of_method(self) -> dict[str, Any]:
+        return {k: v for k, v in self.settings.items() if k not in OF_BASELINES}
+
+    def rounds(self) -> int:
+        return self.made().rounds
+
+    def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
+        return folder.cell(self.key) / self.HEAD
+
+    def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
+        need_torch(f"training of {self.method}")
+        check_rows(self.config, folder.run(self), here=here, known=known)
+
+    def steps(self, folder: StudyFolder) -> list[Step]:
+        own, place = self.config.own, folder.run(self)
+        train = own.train_features or place.features("train")
+        test = own.test_features or place.features("test")
+        theirs = {k: v for k, v in self.settings.items() if k in OF_BASELINES}
+        options = BaselineOptions(partition=own.partition or place.clients, test=test, **theirs)
         given: dict[str, Any] = {"method": self.method, "features": train}
-        return Step(stage, options, given, folder.cell(self.key), _of_method(self.settings))
+        data = data_steps(self.config, place, train)
+        last = Step(BASELINE_STAGE, options, given, place.root, self.of_method())
+        return [*(one for one in data if one.stage.name != LINK), last]
+
+    def make(self, folder: StudyFolder, made: StepCache, again: bool) -> None:
+        for step in self.steps(folder):
+            made.carry_out(step, again)
+
+    def commands(self, folder: StudyFolder) -> list[list[str]]:
+        return [_with_store(step).line() for step in self.steps(folder)]
+
+
+def _with_store(step: Step) -> Step:
+    """The same step, where cells that are carried out one by one extract images once."""
+    options = step.options
+    if not isinstance(options, ExtractOptions):
+        return step
+    return replace(step, options=replace(options, store=options.store or default_store()))
 
 
 def line(command: Sequence[object]) -> str:
@@ -251,8 +271,8 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
     rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
     for name in rest.keys() - OF_BOTH:
         raise UsageError(f"{flag(name)} is no option of baseline {method}, its data or clients")
-    cell = Cell(setting, RunConfig(**rest).with_absolute_paths(), str(method), options)
-    made_settings(str(method), options)  # refuses wrong values
+    cell = BaselineCell(setting, RunConfig(**rest).with_absolute_paths(), str(method), options)
+    cell.made()  # refuses wrong values
     return cell
 
 
@@ -265,13 +285,6 @@ def draws(setting: Mapping[str, Any]) -> bool:
         return SEED in theirs and make_options(head, own).as_dict()[SEED] is not None
     except UsageError:  # which the cell itself is refused with
         return SEED in theirs
-
-
-_OF_CLIENTS = {f.name for f in fields(PartitionOptions)} - {SEED}
-#: Names of the data and the clients, for cells of runs and of baselines.
-OF_BOTH: set[str] = {f.name for f in fields(ExtractOptions)} - {SEED} | _OF_CLIENTS
-OF_BOTH |= {name for name, f in FIELDS.items() if f.part == TABLE}
-OF_BOTH |= {"train_features", "test_features", "partition", "partition_seed", "weights_seed"}
 
 
 def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
@@ -304,44 +317,13 @@ def _file_meaning(path: str, state: str) -> str:
     return file_sha256(place) if place.is_file() else path
 
 
-def methods() -> Registry[str]:
-    from ..baselines import METHODS
-
-    return METHODS
-
-
-@lru_cache
-def of_baselines() -> set[str]:
-    """The options of every baseline, beside those of its method."""
-    from ..baselines.settings import BaselineOptions
-
-    return {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
+BASELINE_STAGE = Stage("baseline", BaselineOptions, Baseline, "run")
+#: The options of every baseline, beside those of its method.
+OF_BASELINES = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 
 
 @lru_cache
 def own_names(method: str) -> dict[str, str]:
     """The options of a baseline by their names in a study: ``method_NAME`` for the partition's."""
-    from ..baselines import method_class
-
-    own = {f.name for f in fields(method_class(method).settings_class)} | of_baselines()
-    return {f"method_{name}" if name in _OF_CLIENTS else name: name for name in own}
-
-
-def values(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a baseline; a preset by its values, which several papers share."""
-    from ..baselines import preset_of
-
-    preset = given.get("preset")
-    theirs = {} if preset is None else preset_of(method, preset)
-    return {**theirs, **{k: v for k, v in given.items() if k != "preset" or v is None}}
-
-
-def made_settings(method: str, given: Mapping[str, Any]) -> Settings:
-    """All settings of a baseline, its preset and defaults resolved."""
-    from ..baselines import make_settings
-
-    return make_settings(method, _of_method(given), given.get("preset"))
-
-
-def _of_method(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in given.items() if k not in of_baselines()}
+    own = {f.name for f in fields(method_class(method).settings_class)} | OF_BASELINES
+    return {f"method_{name}" if name in OF_PARTITION else name: name for name in own}

@@ -58,7 +58,7 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     for cell in cells:
         (folder.cell(cell.key) / StudyFolder.FAILED).unlink(missing_ok=True)
         if cell not in todo:
-            tell_done(folder.cell(cell.key), cell.head)
+            tell_done(folder.cell(cell.key), cell.HEAD)
     several = options.jobs > 1 and todo[1:]
     (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
     lacking = [cell for cell in cells if finished(folder, cell) is None]
@@ -154,24 +154,23 @@ def status(root: Path) -> dict[str, Any]:
     results = results_of(root)
     folder, cells = results.folder, list[dict[str, Any]]()
     for one in results.each:
-        place, state = folder.cell(one.cell.key), one.state
-        if state == "missing" and place.exists():
-            state = "unfinished"
+        place = folder.cell(one.cell.key)
+        state = "unfinished" if one.state == "missing" and place.exists() else one.state
         top1 = None if one.found is None else one.found["top1"]
         cell = {"name": one.name, "folder": str(place), "state": state}
         cells.append({**cell, "why": one.why if state == "failed" else None, "top1": top1})
     again = line(["study", str(folder.root.absolute())])
     if folder.jobs.is_dir():  # jobs have begun it
         again = shlex.join(["bash", str(folder.jobs.absolute() / "submit.sh")])
-    todo = [Path(one["folder"]).name for one in cells if one["state"] != "done"]
+    counts = dict(Counter(one["state"] for one in cells))
+    done = counts.keys() == {"done"}
     return {
         "folder": str(root),
         "study": results.study.name,
-        "state": "unfinished" if todo else "done",
-        "counts": dict(Counter(one["state"] for one in cells)),
+        "state": "done" if done else "unfinished",
+        "counts": counts,
         "cells": cells,
-        "todo": todo,
-        "continue": again if todo else None,
+        "continue": None if done else again,
     }
 
 

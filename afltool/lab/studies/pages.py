@@ -97,7 +97,7 @@ def of_study(results: Results, options: TableOptions) -> Found:
         "title": study.title,
         "shows": study.texts.get("shows", ""),
         "counts": f"{len(results.done)} of {len(study.cells)} cells done, {seconds:.0f} s in all",
-        "tables": [_table(made) for made in _tables(results, lines, options, sent)],
+        "tables": _tables(results, lines, options, sent),
         "drawn": list(_curves(results, lines, asked, sent)) if results.done else [],
         "results": results,
         "folder": results.folder,
@@ -123,17 +123,6 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
         second = of_results(results, costs)
         second.title, second.notes = "Costs", [SHARED]
         yield second
-
-
-def _table(made: Crosstab) -> Found:
-    """A table as the template takes it: numbers, by which the page sorts, beside texts."""
-    both = zip(made.texts.itertuples(name=None), made.numbers.to_numpy(), strict=True)
-    rows = [
-        (*name, [*zip(("" if n != n else f"{n:.12g}" for n in numbers), texts, strict=True)])
-        for (name, *texts), numbers in both
-    ]
-    named = {"title": made.title, "shows": made.shows, "notes": made.notes}
-    return {**named, "names": [made.corner, *made.headings], "rows": rows}
 
 
 def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:

@@ -43,20 +43,12 @@ class Crosstab:
     @cached_property
     def texts(self) -> pd.DataFrame:
         """The cells as people read them, by kind and row, and by heading; ours come first."""
-        return self._wide("text").fillna(HOLE)
-
-    @cached_property
-    def numbers(self) -> pd.DataFrame:
-        """The middles of the cells, laid out as `texts`: a page sorts by them."""
-        return self._wide("value").astype(float)
-
-    def _wide(self, name: str) -> pd.DataFrame:
-        wide = self.entries.pivot(index=["kind", "row"], columns="heading", values=name)
+        wide = self.entries.pivot(index=["kind", "row"], columns="heading", values="text")
         known = dict.fromkeys(key[:2] for key in self.lines["key"])
         rows = [one for one in known if one[0] != "published" or one in wide.index]
         rows.sort(key=lambda one: ORDER.index(str(one[0])))
         index = pd.MultiIndex.from_tuples(rows)
-        return wide.reindex(index=index, columns=self.headings)
+        return wide.reindex(index=index, columns=self.headings).fillna(HOLE)
 
     @property
     def headings(self) -> list[str]:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from ...errors import AflError, UsageError
+from ...errors import AflError
 from ...files.hdf5 import read_header
 from ...files.headers import misfit
 from ...files.schema import SUMMARY
-from ...heads import HEADS, make_options
 from ...inputs import read_json
 from ...options.base import flag, kinds_of
 from ...runs.config import FIELDS
-from ...runs.summary import PRESET, of_stages, plain
-from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder, made_settings, own_names
+from ...runs.summary import plain
+from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder
 from .spec import Study, of_folder
 
 
@@ -142,34 +140,15 @@ def varying(cells: list[Cell]) -> list[str]:
 
 def axes_of(cell: Cell) -> dict[str, Any]:
     """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
-    axes = _of_run(cell)
-    if cell.method is not None:
-        called = {own: name for name, own in own_names(cell.method).items()}
-        axes |= {called[k]: plain(v) for k, v in cell.settings.items()}
-    axes |= {k: plain(v) for k, v in cell.setting.items() if k != LABEL and k not in NO_AXES}
-    return {**axes, "head": cell.label}
-
-
-def _of_run(cell: Cell) -> dict[str, Any]:
-    """The options of the stages and of the head, on which the result of a run depends."""
-    parts = ("extract", "partition", "local_stats", "aggregate")
-    every, name = of_stages(cell.config).items(), cell.config.own.head
-    found = {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
-    options = cell.config.all_head_options()
-    if cell.method is not None or name not in HEADS:
-        return found
-    with suppress(UsageError):  # a cell that cannot run has the options that it was given
-        options = make_options(name, options).as_dict()
-    return found | {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
+    setting = cell.setting.items()
+    given = {k: plain(v) for k, v in setting if k != LABEL and k not in NO_AXES}
+    return {**cell.options(), **given, "head": cell.label}
 
 
 def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
     """An option that has another value now than when the ``summary`` was written, in words."""
-    then: Any = summary.get("options" if cell.method is None else "settings") or {}
-    now = {k: v for k, v in _of_run(cell).items() if k != PRESET}
-    if cell.method is not None:
-        now = made_settings(cell.method, cell.settings).as_dict()
-    for name, value in now.items():
+    then: Any = summary.get(cell.KEPT) or {}
+    for name, value in cell.kept_options().items():
         is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
         if name in then and plain(then[name]) != plain(value) and not is_path:
             return f"{flag(name)} was {then[name]} and is {plain(value)} now"

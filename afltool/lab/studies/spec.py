@@ -25,14 +25,16 @@ from ...runs.config import FIELDS, with_features
 from . import grid
 from .cells import (
     BASELINE,
+    GIVEN,
     LABEL,
+    METHODS,
     OF_BOTH,
     SEED,
     Cell,
     StudyFolder,
     draws,
     make_cell,
-    methods,
+    named,
     own_names,
 )
 from .options import TableOptions
@@ -46,17 +48,13 @@ SHIPPED = Path(__file__).parent / "shipped"
 MOST_CELLS = 10**4
 SEVERAL = frozenset(name for name, f in FIELDS.items() if "tuple[" in str(f.info.annotation))
 DEFAULT_HEAD = "linear"
-IMAGES, DEALING = (
-    frozenset(name for name, f in FIELDS.items() if f.part == part)
-    for part in ("extract", "partition")
-)
 #: What every method has; all other options are of some methods.
 OF_ALL = OF_BOTH | {LABEL, BASELINE, SEED}
 #: Options that a given one puts out of use.
 INSTEAD = {
-    "train_features": IMAGES,
-    "data": {"train_features", "test_features"},
-    "partition": DEALING | {SEED},
+    "train_features": named("extract"),
+    "data": GIVEN,
+    "partition": named("partition") | {SEED},
 }
 
 
@@ -133,7 +131,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
     if name in OF_ALL:
         return True
     if method is not None:
-        return method not in methods() or name in own_names(method)
+        return method not in METHODS or name in own_names(method)
     if head not in HEADS:
         return name in FIELDS or name in HEAD_NAMES
     if name == "head_seed":
@@ -264,7 +262,7 @@ def of_folder(folder: Path) -> Study:
 
 def option_names() -> Names:
     """Every key that a study may have; those of baselines are looked at for others alone."""
-    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, methods())))
+    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, METHODS)))
 
 
 def _known(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:

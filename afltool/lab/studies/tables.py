@@ -266,13 +266,12 @@ def table_of_counts(path: Path, form: str) -> str:
     """The table as Markdown, LaTeX, CSV or JSON; CSV and JSON also have the figures of classes."""
     every = evaluations(read_counts(path))
     if form in ("csv", "json"):
-        heads = [{"head": one["head"]["name"], "digest": one["head"]["digest"]} for one in every]
         rows = [
-            {**dict.fromkeys(COLUMNS), **head, "of": of, "figure": name, **figure}
-            for head, one in zip(heads, every, strict=True)
+            {"head": one["head"]["name"], "digest": one["head"]["digest"], "of": of}
+            | {"figure": name, **{end: figure.get(end) for end in COLUMNS[4:]}}
+            for one in every
             for of, name, figure in _figures(one)
         ]
-        rows = [{name: row[name] for name in COLUMNS} for row in rows]
         json = json_text(rows, indent=2, ensure_ascii=False) + "\n"
         return csv_of_records(rows, COLUMNS) if form == "csv" else json
     lines: dict[str, list[str]] = {}

@@ -28,6 +28,7 @@ from ...files.outputs import make_folder
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
+from ...runs.plan import data_steps
 from ...runs.step_cache import StepCache, stored
 from ...runs.summary import tell_done
 from .cells import Cell, StudyFolder
@@ -177,7 +178,7 @@ class Workers:
         """Carry out every cell; an exception ends the workers with it."""
         for cell in self.left:  # features, by all cores
             try:
-                for step in cell.shared(self.worker.folder):
+                for step in data_steps(cell.config, self.worker.folder.run(cell)):
                     progress.stop_point()
                     if step.stage.stored:
                         stored(step)
@@ -223,7 +224,7 @@ class Workers:
         for cell in those:
             self.left.remove(cell)
             if finished(self.worker.folder, cell) is not None:
-                tell_done(self.worker.folder.cell(cell.key), cell.head)
+                tell_done(self.worker.folder.cell(cell.key), cell.HEAD)
         return len(those)
 
     def look(self) -> None:

@@ -26,7 +26,7 @@ from ...options.grammars import Part
 from ...stages.stage import STAGES
 from ...values.names import Phase
 from ...values.text import difference
-from ..config import RunConfig, read_config, with_features, written_options
+from ..config import RunConfig, keep_options, read_config, with_features
 from ..folder import RunFolder
 from ..plan import LINK, Step, first_steps, next_steps
 from ..step_cache import StepCache
@@ -68,8 +68,9 @@ def prepare(config: RunConfig, site: Site, root: Path) -> Path:
     config = with_features(config).with_absolute_paths()
     texts = script_texts(config, site, root)
     check_own_files(config, folder)
+    _refuse_another(config, folder)
     make_folder(folder.root)
-    _keep_options(config, folder)
+    keep_options(config, folder.options)
     for step in first_steps(config, folder):
         kept = serves(config, folder.first_head)
         if step.stage.name == LINK or (step.stage.name == "head" and not kept):
@@ -169,20 +170,17 @@ def submit(script: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _keep_options(config: RunConfig, folder: RunFolder) -> None:
-    """Write the options; until a head is solved, what `solve` is told may differ."""
-    place = folder.options
-    if place.exists():
-        every = [RunConfig(**read_config(place)), config]
-        late = set[str]().union(*(one.at_solve() for one in every))
-        late = set() if folder.head(1).exists() else late
-        then, now = ({k: str(v) for k, v in one.given().items() if k not in late} for one in every)
-        if where := difference(then, now, "in the file", "now"):
-            raise OutputExistsError(
-                f"{place} is of a run with other options: {where}; choose another -o, or remove it"
-            )
-    if written_options(place) != config.to_toml():
-        write_text(config.to_toml(), place, overwrite=True)
+def _refuse_another(config: RunConfig, folder: RunFolder) -> None:
+    """Refuse other options; until a head is solved, what `solve` is told may differ."""
+    if not folder.options.exists():
+        return
+    every = [RunConfig(**read_config(folder.options)), config]
+    late = set[str]().union(*(one.at_solve() for one in every))
+    late = set() if folder.head(1).exists() else late
+    then, now = ({k: str(v) for k, v in one.given().items() if k not in late} for one in every)
+    if where := difference(then, now, "in the file", "now"):
+        text = f"{folder.options} is of a run with other options: {where}"
+        raise OutputExistsError(f"{text}; choose another -o, or remove it")
 
 
 # ---------------------------------------------------------------- the plan as jobs
@@ -214,7 +212,7 @@ def missing(config: RunConfig, site: Site, folder: RunFolder) -> list[Job]:
     made_by: dict[Path, str] = {}
     steps = list(steps_known(config, folder))
     for step in steps:
-        after = tuple(dict.fromkeys(made_by[one] for one in inputs(step) if one in made_by))
+        after = tuple(dict.fromkeys(made_by[one] for one in step.paths() if one in made_by))
         if step.stage.name == "evaluate":
             done = (folder / RunFolder.SUMMARY).exists()
             jobs += [] if done else [Job(LAST, step.stage.name, (), after)]
@@ -248,13 +246,8 @@ def _jobs_of(
 def _is_there(step: Step, steps: Sequence[Step]) -> bool:
     """Whether what a step makes is there; of one file a client, what is made of these."""
     if step.out is not None and not step.out.suffix:
-        return all(_is_there(one, steps) for one in steps if step.out in inputs(one))
+        return all(_is_there(one, steps) for one in steps if step.out in one.paths())
     return all(path.exists() for path in step.results())
-
-
-def inputs(step: Step) -> list[Path]:
-    each = (one if isinstance(one, tuple) else (one,) for one in step.inputs.values())
-    return [Path(path) for paths in each for path in paths]
 
 
 def name_of(step: Step) -> str:
