@@ -81,7 +81,7 @@ def open_features(path: str | Path) -> AbstractContextManager[Features]:
     """
     from .files.features import open_features as opened
 
-    return opened(Path(path), labelled=False)
+    return opened(Path(path), labeled=False)
 
 
 def read_counts(path: str | Path) -> Counts:

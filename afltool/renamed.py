@@ -38,7 +38,7 @@ RENAMED: dict[str, str] = {
     "--patience": "gone: all rounds are gone through, and held-out clients choose the best",
     "--tolerance": "gone: give the number of --rounds",
     "--space": "gone: aggregate refuses statistics of other features or classes",
-    "local-stats --by": "gone: evaluate --counts --by counts rows by group",
+    "local-stats --by": "gone: evaluate --counts --group-by counts rows by group",
     "import --features": "renamed: --feature-columns",
     **dict.fromkeys(
         ("evaluate --confusion", "evaluate --rounds"), "gone: evaluate -o has it as JSON"
@@ -75,4 +75,19 @@ RENAMED: dict[str, str] = {
     "--single-round": "gone: head random-features solves in one round",
     **dict.fromkeys(("--lbfgs", "--no-momentum"), "gone: the softmax head goes on by momentum"),
     "--summary": "gone: --events - has exit code and seconds",
+    "--licence": "renamed: --license",
+    "--standardise": "renamed: --standardize",
+    "--unlabelled": "renamed: --unlabeled",
+    "baseline centralised": "renamed: baseline centralized",
+    "evaluate --by": "renamed: --group-by",
+    "evaluate --group": "renamed: --resample-by",
+    "evaluate --samples": "renamed: --bootstrap-samples",
+    "predict --per-class": "renamed: --class-conditional",
+    "session join --by": "renamed: --group-by",
+    "split --test": "renamed: --test-size",
 }
+
+
+def instead_of(option: str) -> str | None:
+    """What stands in the place of an option of every command, such as 'fan_in' or 'fan-in'."""
+    return RENAMED.get("--" + option.replace("_", "-"))

@@ -312,7 +312,7 @@ SOLVED = {
     "min-norm": ("linear", {"min_norm": True}),
     "auto centred": ("linear", {"ridge": "auto", "intercept": True}),
     "path": ("linear", {"ridge": "1e-3:1e3:5"}),
-    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardise": True}),
+    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardize": True}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
     "random-features": ("random-features", {"width": 16, "ridge": "auto"}),
 }

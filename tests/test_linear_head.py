@@ -182,7 +182,7 @@ def test_standardised_with_an_intercept_is_scikit_learns_scaler_and_ridge(ridge)
     X, y = uneven()
     oracle = make_pipeline(StandardScaler(), Ridge(alpha=ridge, solver="cholesky"))
     expected = oracle.fit(real(X), np.eye(4)[y]).predict(real(X))
-    head = solved(X, y, ridge=ridge, intercept=True, standardise=True)
+    head = solved(X, y, ridge=ridge, intercept=True, standardize=True)
     assert np.allclose(head.decision_function(X), expected, rtol=1e-8, atol=1e-9)
     plain = solved(X, y, ridge=ridge, intercept=True)
     assert not np.allclose(plain.decision_function(X), expected, atol=1e-3), (
@@ -196,7 +196,7 @@ def test_standardised_is_a_penalty_of_each_features_variance():
     R, Y = real(X), np.eye(4)[y]
     variances = np.where(R.std(axis=0) > 0, R.var(axis=0), 1.0)
     expected = scipy.linalg.solve(R.T @ R + 7.0 * np.diag(variances), R.T @ Y, assume_a="pos")
-    head = solved(X, y, ridge=7.0, standardise=True)
+    head = solved(X, y, ridge=7.0, standardize=True)
     assert np.allclose(head.weights, expected, rtol=1e-8, atol=1e-11)
     error = ((Y - R @ expected) ** 2).sum() / len(y)
     assert np.isclose(report_of(head)["training_mse"], error, rtol=1e-9)
@@ -227,12 +227,12 @@ def centred_fit(X, y, ridge):
     return ((Y - scores) ** 2).sum() / len(y), scores.argmax(1)
 
 
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("ratio", [1e3, 3e5, 6e5])
-def test_a_training_error_is_right_up_to_the_bound(ratio, standardise):
+def test_a_training_error_is_right_up_to_the_bound(ratio, standardize):
     X, y = far_rows(ratio)
     error, classes = centred_fit(X, y, 1e-3)
-    found = absorb(*far_total(X, y, ridge=1e-3, intercept=True, standardise=standardise))
+    found = absorb(*far_total(X, y, ridge=1e-3, intercept=True, standardize=standardize))
     assert report_of(found)["training_mse"] == pytest.approx(error, rel=0.005)
     assert (found.decision_function(X).argmax(1) == classes).mean() > 0.99
 
@@ -243,8 +243,8 @@ def test_features_beyond_the_bound_are_refused(ratio):
     X, y = far_rows(ratio)
     with_intercept = [(ridge, True) for ridge in (0.0, 1e-3, "auto")]
     for ridge, intercept in [*with_intercept, (0.0, False), (1e-3, False), ("1e-3:1:3", False)]:
-        for standardise in (False, True):
-            given = {"ridge": ridge, "intercept": intercept, "standardise": standardise}
+        for standardize in (False, True):
+            given = {"ridge": ridge, "intercept": intercept, "standardize": standardize}
             with pytest.raises(NumericalError, match=r"feature \d lies too far from zero: its mea"):
                 absorb(*far_total(X, y, **given))
 

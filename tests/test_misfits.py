@@ -243,7 +243,7 @@ def _split(rows, at):
     same_name = at / "cut" / "x.h5"
     same_name.unlink(missing_ok=True)
     same_name.symlink_to(rows)
-    return afltool.split(same_name, at / "parts", test=0.5)
+    return afltool.split(same_name, at / "parts", test_size=0.5)
 
 
 MADE_OF_ROWS = {

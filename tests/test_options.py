@@ -14,6 +14,8 @@ from option_matrix import ANY, AXES, WORDS, command, of_heads, options, run_opti
 
 import afltool
 from afltool.errors import UsageError
+from afltool.files.heads import load_head
+from afltool.lab.studies.cells import make_cell
 from afltool.options.base import tell_unused
 from afltool.options.datasets import DATASETS
 from afltool.options.statistics import LocalStatsOptions
@@ -40,12 +42,13 @@ from afltool.runs.config import read_config
     ("run --data digits --backbone resnet18 --weights-seed 3", "--weights-seed is used only with"),
     ("head linear --ridge foo", "≥ 0, 'auto' or LO:HI:COUNT; found 'foo'"),
     ("head discriminant --rule fed3r --ridge auto", "a number ≥ 0; found 'auto'"),
-    ("head linear --standardise --keep-gamma", "leave out --standardise"),
+    ("head linear --standardize --keep-gamma", "leave out --standardize"),
     ("slurm --data digits --backbone resnet18 --dry-run --submit", "--dry-run is not used with"),
     ("import {embeddings} --dtype float32 --fraction-bits 3",
      "--fraction-bits is used only with --dtype int16; found float32"),
     ("predict {head} {test} --weights random", "only with images as inputs: leave it out"),
-    ("evaluate {head} {test} --samples 10", "--samples is used only with --metrics or --by or"),
+    ("evaluate {head} {test} --bootstrap-samples 10",
+     "--bootstrap-samples is used only with --metrics or --group-by or --resample-by"),
     ("evaluate {head} {test} --counts --metrics accuracy", "--counts is not used with --metrics"),
     ("extract --data digits --backbone resnet18 --list-nodes",
      "--list-nodes is not used with --out: leave one of them out"),
@@ -222,6 +225,33 @@ def test_a_head_names_what_its_layers_do_not_use(tmp_path, caplog):
                 afltool.head("deepafl", tmp_path / "h", overwrite=True, head_options=given)
             )
         assert sorted(re.findall(r"(--[a-z-]+) is used only with", caplog.text)) == unused
+
+
+def test_a_renamed_option_keeps_its_key_in_files_and_its_old_name_is_refused(road, tmp_path):
+    """The digest of the head, and the names of cells, are those of before."""
+    head = afltool.head("linear", tmp_path / "h.h5", head_options={"standardize": True})
+    facts = afltool.info(head)
+    assert facts["options"]["standardise"] is facts["recipe"]["options"]["standardise"] is True
+    assert facts["digest"][:16] == "c01a64ddeffda9e8"
+    assert load_head(head).head.options.standardize
+    train, _ = afltool.split(road.train, tmp_path, test_size=0.25)
+    options = {"part": "train", "test": 0.25, "seed": 0}
+    assert afltool.info(train)["recipe"]["options"] == options
+    images = {"data": "digits", "backbone": "resnet18"}
+    for new, old, key in (
+        ({"standardize": True}, {"standardise": True}, "linear-e765614dee3fe4c3"),
+        ({"baseline": "centralized"}, {"baseline": "centralised"}, "centralised-093c4307e75d0625"),
+    ):
+        assert make_cell(images | new).key == key
+        assert make_cell(images | old, True).key == make_cell(images | new, True).key
+    (tmp_path / "c.toml").write_text("standardise = true")
+    for use in (
+        lambda: afltool.head("linear", head, head_options={"standardise": True}),
+        lambda: afltool.RunConfig(**images, standardise=True),
+        lambda: read_config(tmp_path / "c.toml"),
+    ):
+        with pytest.raises(UsageError, match="renamed: --standardize"):
+            use()
 
 
 # ------------------------------------------------------------ TOML

@@ -74,7 +74,7 @@ def least_squares(Z, Y, options):
     if options.get("intercept"):
         mean_z, mean_y = Z.mean(axis=0), Y.mean(axis=0)
     Z = Z - mean_z
-    if options.get("standardise"):
+    if options.get("standardize"):
         deviation = Z.std(axis=0)
         Z = Z / np.where(deviation > 1e-12, deviation, 1.0)
     return Z @ ridge(Z, Y - mean_y, options["ridge"], bool(options.get("intercept"))) + mean_y
@@ -172,7 +172,7 @@ def compare(name, options, which, must_solve=False):
     assert np.abs(forty - one).max() < largest
 
 
-MORE = [{}, {"intercept": True}, {"standardise": True}, {"intercept": True, "standardise": True}]
+MORE = [{}, {"intercept": True}, {"standardize": True}, {"intercept": True, "standardize": True}]
 RIDGES = "auto", 1.0, 1e-4
 
 

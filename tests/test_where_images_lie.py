@@ -135,7 +135,7 @@ def test_every_source_gives_the_rows_of_a_folder(images, tmp_path, kind, monkeyp
     for split in ("train", "test"):
         ours = open_dataset(spec, split, **more)
         same(ours, open_dataset(f"imagefolder:{images}", split))
-        bare = open_dataset(spec, split, unlabelled=True, **more)
+        bare = open_dataset(spec, split, unlabeled=True, **more)
         assert bare.row_ids.tolist() == ours.row_ids.tolist()
         assert (bare.labels, bare.classes) == (None, ())
         assert np.array_equal(np.asarray(bare.load(4)), np.asarray(ours.load(4)))
@@ -173,8 +173,8 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
             backbone="resnet18", data=spec, split="train", out=tmp_path / name, **SMALL, **options
         )
 
-    def values(path, labelled=True):
-        with open_features(path, labelled) as found:
+    def values(path, labeled=True):
+        with open_features(path, labeled) as found:
             return found.stored(0, len(found)), found.given_labels, found.row_ids.tolist()
 
     folder = extracted(f"imagefolder:{images}", "folder.h5")
@@ -186,21 +186,21 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
         assert np.array_equal(found, expected)
         assert theirs.tolist() == labels.tolist()
     tar, both = f"webdataset:{tmp_path / 'tar'}", tmp_path / "both.h5"
-    for unlabelled in (False, True):
-        parts = [extracted(tar, f"{i}.h5", shard=f"{i}/2", unlabelled=unlabelled, overwrite=True)
+    for unlabeled in (False, True):
+        parts = [extracted(tar, f"{i}.h5", shard=f"{i}/2", unlabeled=unlabeled, overwrite=True)
                  for i in range(2)]  # fmt: skip
         done = cli("merge", *parts, "-o", both, "--overwrite")
         assert done.exit_code == 0, done.stderr
-        found, theirs, their_ids = values(both, labelled=not unlabelled)
+        found, theirs, their_ids = values(both, labeled=not unlabeled)
         assert np.array_equal(found, expected)
-        assert (theirs is None) == unlabelled
-        if unlabelled:
+        assert (theirs is None) == unlabeled
+        if unlabeled:
             assert afltool.info(both)["classes"] == []
     assert len(their_ids) == len(ids)
     # The last one has no labels: what needs none takes it, and nothing else.
     small = afltool.convert(both, tmp_path / "c.h5", fraction_bits=3)
     assert cli("verify", small).exit_code == 0
-    assert values(small, labelled=False)[1] is None
+    assert values(small, labeled=False)[1] is None
     total = afltool.local_stats(folder, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     out = tmp_path / "out.h5"
@@ -211,10 +211,10 @@ def test_features_are_those_of_a_folder_whole_in_shards_and_without_labels(image
     ):
         done = cli(*line)
         assert done.exit_code == 2, line
-        assert "both.h5 has no labels (made with --unlabelled)" in done.stderr
+        assert "both.h5 has no labels (made with --unlabeled)" in done.stderr
         assert not out.exists()
-    with pytest.raises(UsageError, match="--classes is not used with --unlabelled"):
-        afltool.extract(backbone="resnet18", data="digits", unlabelled=True, classes=("a", "b"))
+    with pytest.raises(UsageError, match="--classes is not used with --unlabeled"):
+        afltool.extract(backbone="resnet18", data="digits", unlabeled=True, classes=("a", "b"))
 
 
 # ---------------------------------------------------------------- which files
@@ -269,21 +269,21 @@ def test_folders_are_read_at_any_depth(tmp_path):
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to)
     (deep / "notes.txt").write_text("no image")
-    found = open_dataset(f"imagefolder:{deep}", "train", unlabelled=True)
+    found = open_dataset(f"imagefolder:{deep}", "train", unlabeled=True)
     assert len(found) == 9
     assert found.row_ids.tolist() == sorted(found.row_ids.tolist())
     assert found.row_ids[0] == b"0.png"
     assert found.labels is None
-    cut = open_dataset(f"imagefolder:{images}", "train", unlabelled=True)
+    cut = open_dataset(f"imagefolder:{images}", "train", unlabeled=True)
     assert cut.row_ids[0].startswith(b"train/")
     with pytest.raises(InputError, match="test"):
-        open_dataset(f"imagefolder:{images}", "test", unlabelled=True)
+        open_dataset(f"imagefolder:{images}", "test", unlabeled=True)
     spread = cut.limited(4)
     assert [cut.row_ids.tolist().index(one) for one in spread.row_ids.tolist()] == [0, 2, 4, 6]
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InvalidDataError, match="in the split train, found none"):
-        open_dataset(f"imagefolder:{empty}", "train", unlabelled=True)
+        open_dataset(f"imagefolder:{empty}", "train", unlabeled=True)
 
 
 # ---------------------------------------------------------------- damage
@@ -380,7 +380,7 @@ def test_what_parquet_lacks_is_said(images, tmp_path):
     write_parquet(path, rows, label=[0, 1, -1] * 4)
     with pytest.raises(InvalidDataError, match="row 2 has the label -1, expected 0 to 2, of 3"):
         open_dataset(f"parquet:{path}", "train")
-    assert len(open_dataset(f"parquet:{path}", "train", unlabelled=True)) == 12
+    assert len(open_dataset(f"parquet:{path}", "train", unlabeled=True)) == 12
     write_parquet(path, rows, (), label=["a", None, "b"] * 4)
     with pytest.raises(InvalidDataError, match="row 1 has the label None, expected one"):
         open_dataset(f"parquet:{path}", "train")
@@ -445,7 +445,7 @@ def test_a_table_in_any_order_is_one_data_set_until_an_image_changes(folder, tmp
     with pytest.raises(InputError, match=r"images\.\w+ names .*--data-root"):
         open_dataset(f"table:{elsewhere}", "train")
     bare = write(folder / "bare.csv", [{"path": one["path"]} for one in rows_of(folder)])
-    assert len(open_dataset(f"table:{bare}", "train", unlabelled=True)) == 36
+    assert len(open_dataset(f"table:{bare}", "train", unlabeled=True)) == 36
     with pytest.raises(InvalidDataError, match="no label"):
         open_dataset(f"table:{bare}", "train")
     with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):

@@ -26,13 +26,13 @@ def open_dataset(
     classes: Sequence[str] | None = None,
     limit: int | None = None,
     data_root: Path | None = None,
-    unlabelled: bool = False,
+    unlabeled: bool = False,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     ``classes``: names in the order that labels count; they hold every class of the data, and may
     hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
-    classes. ``data_root``, ``unlabelled``: see `DatasetRequest`.
+    classes. ``data_root``, ``unlabeled``: see `DatasetRequest`.
 
     Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
     where to put them; `InvalidDataError`: rows or classes that cannot be used.
@@ -41,9 +41,9 @@ def open_dataset(
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
     kind, path = named(spec)
     known = None if classes is None else _checked_classes(classes)
-    request = DatasetRequest(spec, path, split, known, data_root, unlabelled)
+    request = DatasetRequest(spec, path, split, known, data_root, unlabeled)
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
-    if request.unlabelled and dataset.labels is not None:
+    if request.unlabeled and dataset.labels is not None:
         sha = digest("unlabelled", dataset.fingerprint)
         dataset = replace(dataset, classes=(), labels=None, fingerprint=sha)
     return dataset if limit is None else dataset.limited(limit)

@@ -38,7 +38,7 @@ class DatasetRequest:
     split: str
     classes: tuple[str, ...] | None = None
     data_root: Path | None = None
-    unlabelled: bool = False
+    unlabeled: bool = False
 
     @property
     def root(self) -> Path:
@@ -163,7 +163,7 @@ def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
     """The one column of images, beside which there is one of labels."""
-    if len(images) != 1 or not (request.unlabelled or "label" in columns):
+    if len(images) != 1 or not (request.unlabeled or "label" in columns):
         raise InvalidDataError(
             f"{where}: expected a column label and one of images; found the columns "
             f"{shorten(columns)}, of images {shorten(images) or 'none'}: rename or leave out others"
@@ -194,7 +194,7 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
+    """Pixels in memory, ``(n, h, w)`` gray or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
     from PIL import Image
 
     n = len(labels)

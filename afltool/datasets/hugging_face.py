@@ -52,7 +52,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         return decode(content or b"", describe(i))
 
     names, labels = (), None
-    if not request.unlabelled:
+    if not request.unlabeled:
         names = tuple(getattr(data.features[label], "names", ()))
         table = data.with_format("arrow").select_columns([label])[:]
         cells = arrow_texts(request.spec, label, table.column(label))

@@ -107,7 +107,7 @@ def from_files(
             raise InputError(f"cannot read {describe(i)}: {error.strerror or error}.") from error
 
     source = digest(*file_states(files), "path", "label")
-    labels = None if request.unlabelled else [row[3] for row in rows]
+    labels = None if request.unlabeled else [row[3] for row in rows]
     return make_dataset(request, ids, labels, source, load, describe, classes)
 
 

@@ -72,9 +72,7 @@ def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterat
         most = max((one.total_byte_size for one in groups), default=0)
         memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
         cells = (
-            None
-            if request.unlabelled
-            else arrow_texts(path, "label", file.read(["label"])["label"])
+            None if request.unlabeled else arrow_texts(path, "label", file.read(["label"])["label"])
         )
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
     labels = [""] * len(places) if cells is None else label_names(str(path), cells, names)

@@ -90,12 +90,12 @@ def _archive(
 
 def open_feature_file(path: Path, o: NamedRows) -> Embeddings:
     """A feature file of ours: its rows as reals, in its own space and classes."""
-    with open_features(path, labelled=False) as rows:
+    with open_features(path, labeled=False) as rows:
         shape, labels, ids = (len(rows), rows.dim), rows.given_labels, rows.row_ids
         made = {key: rows.header[key] for key in ("space", "classes")}
 
     def blocks() -> Iterator[Array]:
-        with open_features(path, labelled=False) as rows:
+        with open_features(path, labeled=False) as rows:
             yield from (real(X) for _, X in rows.blocks())
 
     return Embeddings(shape, np.dtype("f8"), blocks, labels, ids, made)

@@ -116,7 +116,7 @@ class Scorer:
 
     def _sets(self, head: CalibratedHead, V: F64) -> list[list[Any]]:
         """The set of each row as JSON, its classes by their scores; alone in a list."""
-        kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
+        kept = head.kept(V, self.options.coverage or 0.0, self.options.class_conditional)
         order = np.argsort(-V, axis=1, kind="stable")
         named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
         return [[json_text(one, ensure_ascii=False)] for one in named]
@@ -124,12 +124,12 @@ class Scorer:
 
 def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSource:
     """The rows of a feature file of the head's space and classes, with labels or without."""
-    with open_features(path, labelled=False) as rows:
+    with open_features(path, labeled=False) as rows:
         check_fits(head, header, rows)
         size = len(rows)
 
     def blocks() -> Iterator[ItemBlock]:
-        with open_features(path, labelled=False) as rows:
+        with open_features(path, labeled=False) as rows:
             for start, X in cut(rows.blocks(), len(header["classes"])):
                 ids = rows.row_ids[start : start + len(X)].tolist()
                 yield ItemBlock([os.fsdecode(one) for one in ids], X)

@@ -69,7 +69,7 @@ class Features:
     def labels(self) -> Labels:
         """The label of each row, int64 (n,); `UsageError` where the file has none."""
         if self.given_labels is None:
-            raise UsageError(f"{self.path} has no labels (made with --unlabelled); expected some")
+            raise UsageError(f"{self.path} has no labels (made with --unlabeled); expected some")
         return self.given_labels
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Features:
 
 def verify_features(path: Path) -> None:
     """Read every byte of a feature file and compare its digest."""
-    with open_features(path, labelled=False) as features:
+    with open_features(path, labeled=False) as features:
         for _ in features.stored_blocks():
             pass
 
@@ -194,10 +194,10 @@ def check_alike(train: Path, test: Path) -> None:
 
 
 @contextmanager
-def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
+def open_features(path: Path, labeled: bool = True) -> Iterator[Features]:
     """Open a finished feature file; labels and row ids are read, features as they are asked for.
 
-    One without labels is refused (`UsageError`) unless ``labelled`` is False.
+    One without labels is refused (`UsageError`) unless ``labeled`` is False.
     """
     with hdf5.reading(path, "features") as (file, header):
         with hdf5.damage_as_error(path):
@@ -207,7 +207,7 @@ def open_features(path: Path, labelled: bool = True) -> Iterator[Features]:
                 path, header, labels, hdf5.get_array(path, file, schema.ROW_IDS), data
             )
         _check_shapes(features)
-        if labelled:
+        if labeled:
             _ = features.labels
         yield features
 

@@ -47,9 +47,6 @@ class EvaluationOptions(HeadOptions):
         if len(set(self.groups)) < len(self.groups):
             raise UsageError(f"a group is named twice: {', '.join(self.groups)}")
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "groups": list(self.groups)}
-
     @property
     def described(self) -> list[dict[str, Any]]:
         """The heads, as ``heads`` says them."""

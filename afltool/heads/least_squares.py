@@ -112,13 +112,13 @@ class LinearHead(RidgeHead):
 
 
 class Problem:
-    """One least-squares problem in float64, centred when there is an intercept; ``standardise``: of
-    features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
-    ``drawn``: of random features, the number format of their products."""
+    """One least-squares problem in float64, centered when there is an intercept; ``standardize``:
+    of features divided by their standard deviations s, so that a ridge λ acts on feature j as
+    λ s_j². ``drawn``: of random features, the number format of their products."""
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False, drawn: str = "",
+        standardize: bool = False, drawn: str = "",
     ):  # fmt: skip
         d = len(G) - intercept
         self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
@@ -128,10 +128,10 @@ class Problem:
         self.target, self.outside = float(rows), 0.0  # ‖Y‖², and parameters that are not in G
         self.G, self.H, sums = G, H, H.sum(axis=1)
         if intercept:
-            self.G, self.H, *self.means = rr.centred(G, H, rows)  # type: ignore[assignment]
+            self.G, self.H, *self.means = rr.centered(G, H, rows)  # type: ignore[assignment]
             self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
             self.outside = 1.0
-        if standardise:
+        if standardize:
             means = 0.0 if intercept else sums / rows
             self.spread = rr.spreads(np.diag(self.G) / rows, means)
             self.G = self.G / self.spread[:, None]
@@ -140,10 +140,10 @@ class Problem:
 
     @classmethod
     def of(
-        cls, total: Statistics, intercept: bool = False, standardise: bool = False, drawn: str = ""
+        cls, total: Statistics, intercept: bool = False, standardize: bool = False, drawn: str = ""
     ) -> Problem:
         """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
-        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardise, drawn)
+        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardize, drawn)
         if total.context.noise:  # added on purpose: these are no longer the sums of any rows
             made.moments = None
         return made
@@ -217,7 +217,7 @@ def fit(
     # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
     squares = 2 if isinstance(ridge, float) and validation is None else 5
     memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
-    problem = Problem.of(total, options.intercept, options.standardise, drawn)
+    problem = Problem.of(total, options.intercept, options.standardize, drawn)
     kept = sum(g * n for g, n in total.gammas.items()) if options.keep_gamma else 0.0
     choice = chosen_ridge(ridge, problem, validation)
     W, facts = solve(problem, choice, kept, options.min_norm)

@@ -85,7 +85,7 @@ def checked(
     larger = f", or give a larger {'--penalty' if rows else '--ridge'}"
     raise NumericalError(
         f"rounding of {compute} numbers {what}: the random features of these rows have too little "
-        f"of their own{'; scale the rows first (afltool scale), leave out --standardise' * wide}",
+        f"of their own{'; scale the rows first (afltool scale), leave out --standardize' * wide}",
         advice=larger if wide else FLOAT64,
     )
 
@@ -118,7 +118,7 @@ def _spread_lost(problem: Problem, u: float) -> bool:
     m, least = problem.moments, max(u, len(problem.G) * np.finfo(float).eps)
     if problem.spread is None or m is None:
         return False
-    return bool((m.varies & (m.centred <= least * m.raw)).any())
+    return bool((m.varies & (m.centered <= least * m.raw)).any())
 
 
 def _divided(problem: Problem, ridge: float, B: F64) -> F64:

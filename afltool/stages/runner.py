@@ -121,17 +121,17 @@ class Files:
         """Sums and their header; refused where that was another ``header`` before."""
         return self._read(path, StatisticsFile, partial(read_statistics, seen=header))
 
-    def features(self, path: Path, labelled: bool = True, again: bool = False) -> Features:
+    def features(self, path: Path, labeled: bool = True, again: bool = False) -> Features:
         """Rows, open for reading; those that are needed ``again`` stay in memory if there is room.
 
-        ``labelled``: see `open_features`.
+        ``labeled``: see `open_features`.
         """
         rows = self._kept.get(path)
         if not isinstance(rows, Features):
-            rows = self._open.enter_context(open_features(path, labelled))
+            rows = self._open.enter_context(open_features(path, labeled))
             if again and self.room.take(rows.nbytes):
                 rows = self._kept[path] = rows.in_memory()
-        if labelled:
+        if labeled:
             _ = rows.labels
         return rows
 

@@ -40,7 +40,7 @@ METHODS: Registry[str] = Registry(
         "fedlpa": ".one_shot:FedLPA",
         "fedfisher": ".one_shot:FedFisher",
         "local": ".methods:LocalOnly",
-        "centralised": ".methods:Centralised",
+        "centralized": ".methods:Centralized",
     },
     _checked,
 )

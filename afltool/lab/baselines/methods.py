@@ -24,13 +24,13 @@ class FedAvg(Method):
     name = "fedavg"
 
 
-class Centralised(Method):
-    """Centralised gradient descent: the same trainer on all rows as one client, the reference line.
+class Centralized(Method):
+    """Centralized gradient descent: the same trainer on all rows as one client, the reference line.
 
     An epoch is a round. The rows of all clients are pooled, which no federation could do.
     """
 
-    name = "centralised"
+    name = "centralised"  # in files
     pools = True
     sends = False
 

@@ -36,7 +36,7 @@ from ...progress import event
 from ...runs.summary import tell_done
 from ...stages.runner import Files, Job, Put, StageFunction
 from ...values.statistics import Context
-from . import METHODS, make_settings
+from . import METHODS, make_settings, method_class
 from .clients import Clients, assigned
 from .network import DenseLayers
 from .runner import Measured, Round, Run
@@ -56,7 +56,7 @@ def baseline(o: Baseline, files: Files) -> Job:
     rows, test = files.features(o.features), files.features(o.test)
     check_alike(rows.path, test.path)
     partition = partition_of(rows, o.partition)
-    chosen = {"method": o.method, **settings.GONE, **settings.as_dict()}
+    chosen = {"method": method_class(o.method).name, **settings.GONE, **settings.as_dict()}
     inputs = {
         **rows.meaning,
         "partition": partition.digest(),

@@ -19,8 +19,9 @@ from ...errors import UsageError
 from ...files.hdf5 import read_header
 from ...files.locks import alone
 from ...heads import OPTIONS, make_options
+from ...heads.options import HeadOptions
 from ...inputs import read_json
-from ...options.base import flag
+from ...options.base import by_name, fields_of, flag, key_of
 from ...options.common import FROZEN_FILE
 from ...options.features import ExtractOptions, default_store
 from ...options.partition import PartitionOptions
@@ -103,14 +104,17 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
-        settings = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        cls, given = OPTIONS.get(self.config.own.head, HeadOptions), self.config.given()
+        names = {name: key_of(cls, name) for name in fields_of(cls)}
+        settings = {names.get(k, k): _meaning(k, v) for k, v in given.items() if _counts(k)}
         settings |= _way_said(self.config.extract)
         if self.method is None and self.config.own.head == "linear":
             ridge = settings.pop("ridge", "auto")
             settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
         own = {} if self.method is None else values(self.method, self.settings)
-        content = [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
-        start = self.method or Path(self.config.own.head).stem
+        name = None if self.method is None else method_name(self.method)
+        content = [name, {k: _meaning("", v) for k, v in own.items()}, settings]
+        start = name or Path(self.config.own.head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
@@ -234,6 +238,9 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
         raise UsageError(f"a label is one line without control characters; found {label!r}")
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
+    if before:
+        given = by_name(OPTIONS.get(given.get("head", "linear"), HeadOptions), given)
+        method = {"centralised": "centralized"}.get(str(method), method)
     if before and "train_features" not in given:
         given.setdefault("preprocess", "paper")
     if before and method is None and given.get("head", "linear") == "linear":
@@ -308,6 +315,13 @@ def methods() -> Registry[str]:
     from ..baselines import METHODS
 
     return METHODS
+
+
+def method_name(method: str) -> str:
+    """What files call a baseline."""
+    from ..baselines import method_class
+
+    return method_class(method).name
 
 
 @lru_cache

@@ -17,7 +17,7 @@ from ...files.headers import misfit
 from ...files.schema import SUMMARY
 from ...heads import OPTIONS, make_options
 from ...inputs import read_json
-from ...options.base import flag, kinds_of
+from ...options.base import fields_of, flag, kinds_of
 from ...runs.config import FIELDS
 from ...runs.summary import PRESET, of_stages, plain
 from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder, made_settings, own_names
@@ -159,7 +159,8 @@ def _of_run(cell: Cell) -> dict[str, Any]:
     if cell.method is not None or name not in OPTIONS:
         return found
     with suppress(UsageError):  # a cell that cannot run has the options that it was given
-        options = make_options(name, options).as_dict()
+        made = make_options(name, options)
+        options = {name: getattr(made, name) for name in fields_of(type(made))}
     return found | {"head_seed" if k == "seed" else k: plain(v) for k, v in options.items()}
 
 
