@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import command_of, commands, installed
+from conftest import HEAVY, command_of, commands, in_turn, installed
 from helpers_images import write_imagefolder
 from option_matrix import options
 from typer.testing import CliRunner
@@ -19,39 +19,6 @@ from afltool import errors
 from afltool.cli._console import _Lines
 from afltool.cli.app import app
 from afltool.renamed import RENAMED
-
-#: Not "email": importlib.metadata, which finds plug-ins, loads it.
-HEAVY = (
-    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
-    "PIL", "pyarrow", "cryptography", "rich", "markdown_it", "pygments", "asyncio", "mlflow",
-    "multiprocessing", "unittest", "nacl", "bcrypt", "fsspec", "scipy.linalg", "scipy.special",
-    "numpy.f2py.f2py2e", "numpy.testing.overrides",
-)  # fmt: skip
-#: Commands in one process: what each prints, and what is loaded after it.
-IN_TURN = """
-import contextlib, io, json, sys
-import typer
-from afltool.cli import use_given_cores
-use_given_cores()
-from afltool.cli.app import app
-command, heavy = typer.main.get_command(app), {*json.loads(sys.argv[1])}
-for words in json.loads(sys.argv[2]):
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        with contextlib.suppress(SystemExit):
-            command(words, prog_name="afltool")
-    parts = [name for name in sys.modules if name.startswith("afltool.")]
-    print(json.dumps([said.getvalue(), sorted(heavy & {*sys.modules}), parts]))
-"""
-
-
-def in_turn(lines):
-    words = [json.dumps(HEAVY), json.dumps([[str(word) for word in line] for line in lines])]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_TURN, *words], capture_output=True, text=True, check=True
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
 
 # ---------------------------------------------------------------- help and start-up
 

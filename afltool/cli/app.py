@@ -20,7 +20,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..plugins import COMMANDS, behind, doors, left_out
+from ..plugins import PARTS, left_out
 from ..renamed import RENAMED
 from ..values.text import shown
 from . import _console
@@ -75,9 +75,9 @@ OWN = {
 def added() -> dict[str, Command]:
     """The commands of other parts and packages by name; what cannot be loaded is left out."""
     found: dict[str, Command] = {}
-    for name in doors(COMMANDS):
+    for name, part in PARTS.items():
         with left_out(name):
-            theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
+            theirs = dict(getattr(part, "commands", dict)())
             if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
                 raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
             found = {**theirs, **found}

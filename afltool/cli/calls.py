@@ -11,7 +11,7 @@ from ..options.common import STDOUT
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
 from ..options.features import ExtractNodes
 from ..options.look import Diff, Found, Info, StatusOf, Store, Verify
-from ..plugins import asked
+from ..plugins import PARTS
 from ._console import print_json, say, tell
 from .commands import show
 
@@ -74,7 +74,8 @@ def status(o: StatusOf) -> None:
     from ..rendering.tables import print_status
     from ..runs.slurm.states import status as look
 
-    facts, print_it = asked("status_of", o.folder) or (look(o.folder), print_status)
+    asked = (getattr(part, "status_of", lambda _: None)(o.folder) for part in PARTS.values())
+    facts, print_it = next(filter(None, asked), None) or (look(o.folder), print_status)
     _show_found(facts, o, o.folder, print_it)
 
 
