@@ -1,4 +1,4 @@
-"""Plug-ins by entry points: the examples of docs/extending.md, laid out as pip does and a wheel."""
+"""Plug-ins by entry points: the examples of docs/extending.md, laid out as pip does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tomllib
-import venv
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,6 +155,11 @@ def used(road, tmp_path_factory):
     (at / "toy.txt").write_text("all is done")
     made = {"x": np.random.default_rng(0).normal(size=(6, 3)).tolist(), "y": [0, 1, 0, 1, 0, 1]}
     (at / "x.json").write_text(json.dumps(made))
+    (at / "s.toml").write_text(
+        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
+        '[[method]]\nhead = "nearest-mean"\nshrink = [0, 0.5]\n'
+        '[[method]]\nbaseline = "trimmed-mean"\nrounds = 1\nthreads = 1\n'
+    )
     stats = ["local-stats", road.train, "--head", at / "head0.h5"]
     run = ["run", "--train-features", road.train, "--test-features", road.test, "--clients", 5]
     run += ["--alpha", 1, "--head", "nearest-mean"]
@@ -200,6 +203,8 @@ def used(road, tmp_path_factory):
         "few": [*count, "--at-least", 1000, "-o", at / "few.json"],
         "no count": [*count, "--at-least", -1, "-o", at / "no.json"],
         "no input": [*count, "-o", road.train, "--overwrite"],
+        "study": ["study", at / "s.toml", "-o", at / "STUDY"],
+        "table": ["table", at / "STUDY"],
     }  # fmt: skip
     done = dict(zip(lines, everything(at / "site").lines(*lines.values()), strict=True))
     failed = {name for name, one in done.items() if one.exit_code}
@@ -231,6 +236,7 @@ def test_a_head_of_a_plug_in_takes_the_whole_road(used, road):
     assert json.loads((at / "RUN" / "summary.json").read_text())["versions"]["plugins"]
     assert 'head = "nearest-mean"' in (at / "S" / "run.toml").read_text()
     assert "plugins" not in afltool.info(road.head)["provenance"]
+    assert all(name in done["table"].stdout for name in ("nearest-mean", "trimmed-mean"))
 
 
 def test_a_rival_without_trimming_is_fedavg_with_equal_weights(used, monkeypatch):
@@ -410,7 +416,7 @@ def test_the_checks_notice_what_is_wrong(tmp_path):
     assert not (tmp_path / "no.h5").exists()
 
 
-def test_the_heads_and_schemes_of_afltool_pass_the_checks():
+def test_the_heads_and_schemes_of_afltool_and_the_test_of_the_page_pass_the_checks(tmp_path):
     for name, options in {
         "linear": {"intercept": True}, "random-features": {"width": 8}, "softmax": {"rounds": 2},
         "discriminant": {"rule": "qda", "shrinkage": 0.1}, "safle": {"buckets": 4},
@@ -419,6 +425,10 @@ def test_the_heads_and_schemes_of_afltool_pass_the_checks():
         testing.check_head(name, options)
     for name in SCHEMES.keys() - {"by-attribute", "file"}:  # their clients are in a table
         testing.check_scheme(name)
+    with everything(tmp_path / "site").installed():
+        exec(examples("A test")[0], tests := {})
+        done = [check() for name, check in tests.items() if name.startswith("test_")]
+    assert len(done) == 2
 
 
 # ------------------------------------------------------------ what is loaded, and what cannot be
@@ -483,44 +493,3 @@ def test_help_loads_few_plug_ins_and_ctrl_c_while_one_is_loaded_ends_the_command
     ended = subprocess.run([COMMAND, "toy-bytes"], env=site.env, capture_output=True, text=True)
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
-
-
-# ------------------------------------------------------------ a wheel
-
-
-@pytest.mark.slow
-def test_a_wheel_of_plug_ins_is_used_in_another_environment(tmp_path, road):
-    """An environment of its own with the head and the rival of the page."""
-    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    python = tmp_path / "env" / "bin" / "python"
-    place = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "env")})
-    Path(place, "shared.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-    (source := tmp_path / "toy").mkdir()
-    (source / "pyproject.toml").write_text(examples("A plug-in", "toml")[0])
-    (source / "nearest_mean.py").write_text(examples("A head")[0])
-    (source / "trimmed_mean.py").write_text(examples("A baseline")[0])
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(source)]
-    subprocess.run([*pip, *build], check=True, capture_output=True)
-    (wheel,) = map(str, tmp_path.glob("*.whl"))
-    install = ["--python", str(python), "install", "-q", "--no-index", "--no-deps", wheel]
-    subprocess.run([*pip, *install], check=True, capture_output=True)
-
-    def run(module, *words):
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        line = [python, "-m", module, *map(str, words)]
-        done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    (tmp_path / "test_toy.py").write_text(examples("A test")[0])
-    run("pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_toy.py")
-    (study := tmp_path / "s.toml").write_text(
-        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
-        '[[method]]\nhead = "nearest-mean"\nshrink = [0, 0.5]\n'
-        '[[method]]\nbaseline = "trimmed-mean"\nrounds = 1\nthreads = 1\n'
-    )
-    run("afltool", "study", study, "-o", tmp_path / "S", "--jobs", 2)
-    table = run("afltool", "table", tmp_path / "S")
-    assert "nearest-mean" in table
-    assert "trimmed-mean" in table
