@@ -90,10 +90,6 @@ class Registry(Mapping[str, T]):
         return {self.group: f"{package.name} {package.version}"}
 
 
-#: Modules that add commands; see `cli.app`.
-PARTS: Registry[Any] = Registry("afltool.commands", {}, lambda _, found: found)
-
-
 def located(text: str, package: str | None = None) -> Any:
     """What MODULE:NAME stands for; a module that begins with a dot is of ``package``."""
     module, _, name = text.partition(":")

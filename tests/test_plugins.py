@@ -21,14 +21,14 @@ from conftest import COMMAND, built, command_line, in_turn
 import afltool
 from afltool import testing
 from afltool.backbones.families import FAMILIES
-from afltool.cli.app import added
+from afltool.cli.app import PARTS
 from afltool.embeddings import READERS
 from afltool.exporting import FORMATS
 from afltool.heads import HEADS
 from afltool.lab.baselines import METHODS
 from afltool.options.datasets import DATASETS
 from afltool.options.partition import SCHEMES
-from afltool.plugins import PARTS, USED, doors, install
+from afltool.plugins import USED, doors, install
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -121,8 +121,7 @@ class Site:
 
 def forget():
     """What is known of the packages that are installed."""
-    for one in (doors, added):
-        one.cache_clear()
+    doors.cache_clear()
     for one in (DATASETS, FAMILIES, FORMATS, HEADS, METHODS, PARTS, READERS, SCHEMES):
         vars(one).pop("added", None)
     built.clear()
