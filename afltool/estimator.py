@@ -23,7 +23,7 @@ from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics.figures import decided
 from .math.rounding import Rounding
-from .options.base import fields_of
+from .options.base import by_name, fields_of
 from .options.features import NumberFormat
 from .plugins import install
 from .values.names import ordered_columns
@@ -313,7 +313,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
         file = head, header = load_solved_head(Path(path))
         plain = head.inner if isinstance(head, CalibratedHead) else head
-        options = plain.options.as_dict()
+        options = by_name(type(plain.options), plain.options.as_dict())
         every = {name: options.pop(name, None) for name in ("ridge", "intercept")}
         own = {name: value for name, value in every.items() if value is not None}
         bits = header["space"]["fraction_bits"]

@@ -15,7 +15,7 @@ from typing import IO, Any
 from unicodedata import normalize
 
 from .errors import CorruptFileError, InputError, UsageError
-from .renamed import RENAMED
+from .renamed import instead_of
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # the first bytes of such a file
 MOST_TEXT = 64 << 20  # bytes of a text: a class list, labels, checksums, JSON, TOML
@@ -173,8 +173,7 @@ def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
     name = key.replace("-", "_")
     if name not in names:
         written = name.replace("_", "-")
-        instead = RENAMED.get(f"--{written}", f"no option of {what}")
-        raise UsageError(f"{path}: {written!r} is {instead}")
+        raise UsageError(f"{path}: {written!r} is {instead_of(name) or f'no option of {what}'}")
     return name
 
 

@@ -21,7 +21,6 @@ from .progress import log
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-COMMANDS = "afltool.commands"  # the group of entry points by which commands come
 USED: set[tuple[str, str]] = set()  # packages of plug-ins that made something, with their versions
 #: What a module of somebody else may raise when it is loaded: anything but Ctrl-C.
 FAILS = (Exception, SystemExit)
@@ -39,15 +38,6 @@ def doors(group: str) -> dict[str, EntryPoint]:
     return {one.name: one for one in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 
-@cache
-def behind(group: str, name: str) -> Any:
-    """What is behind one door; None for what cannot be loaded, which is said once."""
-    door = doors(group)[name]
-    with left_out(f"{name} ({door.value})"):
-        return door.load()
-    return None
-
-
 @contextmanager
 def left_out(what: str) -> Iterator[None]:
     """Name another part that cannot be loaded, and go on without it."""
@@ -56,15 +46,6 @@ def left_out(what: str) -> Iterator[None]:
     except FAILS as error:
         why = f"{type(error).__name__}: {error}"
         log.warning("the part %s cannot be loaded and is left out: %s", what, why)
-
-
-def asked(question: str, about: Any) -> Any:
-    """The first answer of another part to a question; None where no part has one."""
-    for name in doors(COMMANDS):
-        answer = getattr(behind(COMMANDS, name), question, None)
-        if answer is not None and (reply := answer(about)) is not None:
-            return reply
-    return None
 
 
 class Registry(Mapping[str, T]):

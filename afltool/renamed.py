@@ -16,7 +16,6 @@ RENAMED: dict[str, str] = {
     "plot coverage": "gone: afltool.read_counts(FILE).heads[0].confidence has the rows by bins",
     "plot ridge-path": "gone: afltool info HEAD --field report.ridge_path has its points",
     "plot roc": "gone: evaluate --metrics auc -o FILE has the points of each curve",
-    "plot layers": "renamed: plot rounds",
     "session urls": "gone: sites share a directory, sftp://, s3:// or webdav://",
     **dict.fromkeys(("roster", "mask", "session countersign"), _SESSION),
     **dict.fromkeys(("--roster", "--mask", "--sign", "--offers", "--reveal", "--again"), _SESSION),
@@ -38,7 +37,7 @@ RENAMED: dict[str, str] = {
     "--patience": "gone: all rounds are gone through, and held-out clients choose the best",
     "--tolerance": "gone: give the number of --rounds",
     "--space": "gone: aggregate refuses statistics of other features or classes",
-    "local-stats --by": "gone: evaluate --counts --by counts rows by group",
+    "local-stats --by": "gone: evaluate --counts --group-by counts rows by group",
     "import --features": "renamed: --feature-columns",
     **dict.fromkeys(
         ("evaluate --confusion", "evaluate --rounds"), "gone: evaluate -o has it as JSON"
@@ -54,7 +53,6 @@ RENAMED: dict[str, str] = {
     "slurm --print": "renamed: --dry-run",
     "plot --number": "gone: counts are of one head",
     "predict --on-error": "gone: an image that cannot be used ends it; leave the image out",
-    "solve --ridge-path": "renamed: --ridge LO:HI:COUNT",
     "study --check": "gone: solve a total of a cell again, afltool solve",
     "study --most": "gone: a study has up to 10,000 cells",
     "study --prepare": "gone: afltool extract puts features into the store",
@@ -75,4 +73,19 @@ RENAMED: dict[str, str] = {
     "--single-round": "gone: head random-features solves in one round",
     **dict.fromkeys(("--lbfgs", "--no-momentum"), "gone: the softmax head goes on by momentum"),
     "--summary": "gone: --events - has exit code and seconds",
+    "--licence": "renamed: --license",
+    "--standardise": "renamed: --standardize",
+    "--unlabelled": "renamed: --unlabeled",
+    "baseline centralised": "renamed: baseline centralized",
+    "evaluate --by": "renamed: --group-by",
+    "evaluate --group": "renamed: --resample-by",
+    "evaluate --samples": "renamed: --bootstrap-samples",
+    "predict --per-class": "renamed: --class-conditional",
+    "session join --by": "renamed: --group-by",
+    "split --test": "renamed: --test-size",
 }
+
+
+def instead_of(option: str) -> str | None:
+    """What stands in the place of an option of every command, such as 'fan_in' or 'fan-in'."""
+    return RENAMED.get("--" + option.replace("_", "-"))

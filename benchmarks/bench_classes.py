@@ -20,7 +20,7 @@ COMMANDS = {
     "local-stats": "local-stats train.h5 --client a --head head0.h5 --sum -o total.h5",
     "solve": "solve total.h5 -o head.h5",
     "evaluate -o": "evaluate head.h5 test.h5 -o metrics.json",
-    "evaluate --metrics f1": "evaluate head.h5 test.h5 --metrics f1 --samples 20 -o more.json",
+    "evaluate --metrics": "evaluate head.h5 test.h5 --metrics f1 --bootstrap-samples 20 -o f.json",
     "predict": "predict head.h5 test.h5 -o predicted.csv",
     "evaluate --counts": "evaluate head.h5 test.h5 --counts --client a --sum -o trial/counts.h5",
     "info": "info trial/counts.h5 --json",

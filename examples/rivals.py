@@ -52,7 +52,7 @@ RIVALS: list[tuple[str, str, Options]] = [
     ("FedLPA", "fedlpa", {}),
     ("FedFisher", "fedfisher", {}),
     ("local only", "local", {}),
-    ("centralised", "centralised", {}),
+    ("centralized", "centralized", {}),
 ]
 HEADS: list[tuple[str, str, Options]] = [
     ("AFL", "linear", {"ridge": "0.1:10000:6"}),

@@ -33,7 +33,7 @@ TRIED = {"light": ("afltool_light", "sklearn"), "full": ("afltool", "sklearn,plo
 
 
 #: What makes a frozen backbone, and what gives features by it.
-FREEZE = "backbone timm:test_resnet --weights random --image-size 32 --licence none -o net.afl"
+FREEZE = "backbone timm:test_resnet --weights random --image-size 32 --license none -o net.afl"
 EXTRACT = "extract --backbone net.afl --data imagefolder:scans --split train -o scans.h5"
 #: The most that is installed, in MB (10^6 bytes of files), by distribution and extra.
 MOST = {"light": {"": 400, "[fast]": 500}}

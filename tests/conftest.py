@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import gc
 import io
+import json
 import logging
 import os
 import shutil
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from typer.testing import CliRunner
 
 import afltool
 from afltool import progress
+from afltool.cli.commands import Command
 from afltool.errors import StoppedError
 from afltool.files.heads import load_solved_head
 from afltool.heads.evaluation import Evaluation
@@ -60,6 +63,21 @@ hypothesis.settings.load_profile("afltool")
 #: An app's command, made once: its hundreds of options take longer than most commands themselves.
 command_of = cache(typer.main.get_command)
 typer.testing._get_command = command_of  # which makes it again for every call
+
+
+build, built = Command.build, dict[Any, Any]()
+
+
+def build_once(command: Command, name: str, words: Sequence[str]) -> Any:
+    """A command for the words that say which options it has; --help-all changes what it gets."""
+    head = [pair for pair in pairwise([*words, ""]) if pair[0].partition("=")[0] == "--head"]
+    key = command.about, name, str(head)
+    if key not in built or "--help-all" in words:
+        built[key] = build(command, name, words)
+    return built[key] if "--help-all" not in words else built.pop(key)
+
+
+Command.build = build_once
 
 
 def inside(command: Any) -> dict[str, Any]:
@@ -256,9 +274,9 @@ def each_random_network_is_drawn_once():
         yield
 
 
-@pytest.fixture
-def cli():
-    """``cli("info", path, "--json")`` runs a command in this process; `.stdout`, `.exit_code` …
+@contextmanager
+def command_line():
+    """In this block ``run("info", path, "--json")`` runs a command in this process.
 
     An exception that the command line does not turn into a message fails the test.
     """
@@ -271,11 +289,20 @@ def cli():
     def run(*args: Any, input: str | None = None):
         return CliRunner().invoke(app, [str(a) for a in args], input=input, catch_exceptions=False)
 
-    yield run
-    progress.set_reporter(reporter)
-    logger.handlers, logger.propagate, logger.level = before
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    try:
+        yield run
+    finally:
+        progress.set_reporter(reporter)
+        logger.handlers, logger.propagate, logger.level = before
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture
+def cli():
+    """``cli("info", path, "--json")`` runs a command, as `command_line`; `.stdout`, `.exit_code`"""
+    with command_line() as run:
+        yield run
 
 
 def carried_out(wanted: Study, out: str | Path, **options: Any) -> Path:
@@ -411,6 +438,44 @@ def installed(*args: Any, wait: bool = True, env: dict[str, str] | None = None, 
     if not wait:
         return subprocess.Popen(command, env=environment, **given)
     return subprocess.run(command, env=environment, timeout=120, check=False, **given)
+
+
+#: Not "email": importlib.metadata, which finds plug-ins, loads it.
+HEAVY = (
+    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
+    "PIL", "pyarrow", "cryptography", "rich", "markdown_it", "pygments", "asyncio", "mlflow",
+    "multiprocessing", "unittest", "nacl", "bcrypt", "fsspec", "scipy.linalg", "scipy.special",
+    "numpy.f2py.f2py2e", "numpy.testing.overrides",
+)  # fmt: skip
+#: Commands in one process, which has loaded nothing before.
+IN_TURN = """
+import contextlib, io, json, sys
+import typer
+from afltool.cli import use_given_cores
+use_given_cores()
+from afltool.cli.app import app
+command, heavy = typer.main.get_command(app), {*json.loads(sys.argv[1])}
+for words in json.loads(sys.argv[2]):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.suppress(SystemExit):
+            command(words, prog_name="afltool")
+    parts = [name for name in sys.modules if name.startswith("afltool.")]
+    print(json.dumps([said.getvalue(), sorted(heavy & {*sys.modules}), parts]))
+"""
+
+
+def in_turn(lines, **options):
+    """What each command prints, and of `HEAVY` and of afltool what is loaded after it."""
+    words = [json.dumps(HEAVY), json.dumps([[str(word) for word in line] for line in lines])]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        **options,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class Internet(urllib.request.BaseHandler):

@@ -35,12 +35,12 @@ SHARED = {"out", "overwrite", "json", "help", "help-all", "track"}
 #: Words where neither a number nor any text will do: choices, names, and texts with a grammar.
 WORDS = {
     "activation": "relu", "backbone": "resnet34", "bias": "first", "bucketing": "onehot",
-    "by": "TABLE:site", "categories": "site=a", "feature-columns": "age",
+    "categories": "site=a", "feature-columns": "age",
     "card": "NEW.md", "classes": "CLASSES", "column": "client", "compute": "float32 float64",
     "confusion": "NEW.csv", "data": "imagefolder:IMAGES", "deepening": "cascade", "device": "cpu",
     "dtype": "float32", "engine": "openvino", "errors": "NEW.csv", "export": "NEW.csv",
-    "features": "random", "fixed-bits": "8", "group": "TABLE:site", "head": "HEAD",
-    "held-out": "NEW.h5 0.5", "law": "pairwise",
+    "features": "random", "fixed-bits": "8", "group": "TABLE:site", "group-by": "TABLE:site",
+    "head": "HEAD", "held-out": "NEW.h5 0.5", "law": "pairwise", "resample-by": "TABLE:site",
     "limit": "2", "memory": "1GB", "method": "isotonic", "metrics": "balanced-accuracy",
     "missing": "mean",
     "node": "layer3", "only": "0-1", "participation-kind": "inconsistent",

@@ -29,7 +29,7 @@ FEW = {"rounds": 3, "penalty": 0.01}
 CODED = {"buckets": 3, "experts": 4}
 HEADS = {
     "linear": {}, "linear intercept": {"intercept": True, "ridge": 1.0},
-    "linear standardise": {"intercept": True, "standardise": True, "ridge": "1:10:3"},
+    "linear standardize": {"intercept": True, "standardize": True, "ridge": "1:10:3"},
     "linear min-norm": {"ridge": 0, "min_norm": True},
     **{f"discriminant {rule}": {"rule": rule} for rule in
        ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")},

@@ -218,8 +218,8 @@ CHANGES = {
         "options/common.py": ("OWN_HEADS = {", 'OWN_HEADS = {"nearest-mean": ".nearest_mean",'),
     },
     "option of a stage": {
-        "options/features.py": ("    test: float =", '    least: int = Field(default=1, ge=1, '
-                                'description="rows of a part")\n    test: float ='),
+        "options/features.py": ("    test_size: Ann", '    least: int = Field(default=1, ge=1, '
+                                'description="rows of a part")\n    test_size: Ann'),
         "stages/rows.py": ("if not 0 < test < n:", "if not o.least <= test < n:"),
     },
     "field of a header": {
@@ -275,5 +275,5 @@ baseline trimmed-mean --help-all"""
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
     said = " ".join((done.stdout + done.stderr).split())
     assert done.stdout.splitlines()[:3] == ["R", "3", "600"], done.stderr
-    for text in ("choose another --test", "│ error", "dots.h5", "--trim <float>"):
+    for text in ("choose another --test-size", "│ error", "dots.h5", "--trim <float>"):
         assert text in said, text

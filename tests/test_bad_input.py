@@ -47,6 +47,8 @@ def readers(kind, path, road, out):
             "sum": ["local-stats", path, *dealt, "--sum", "-o", out],
             "evaluate": ["evaluate", road.head, path],
             "split": ["split", path, "-o", out],
+            "convert": ["convert", path, "-o", out],
+            "predict": ["predict", road.head, path, "-o", f"{out}.csv"],
         },
         "partition": {
             "local-stats": ["local-stats", road.train, "--partition", path, "--head", "linear",
@@ -64,6 +66,9 @@ def readers(kind, path, road, out):
             "local-stats": ["local-stats", road.train, "--client", "a", "--head", path, "-o", out],
             "solve": ["solve", road.total, "--head", path, "-o", out],
             "evaluate": ["evaluate", path, road.test],
+            "against": ["evaluate", road.head, road.test, "--against", path],
+            "predict": ["predict", path, road.test, "-o", f"{out}.csv"],
+            "calibrate": ["calibrate", path, road.total, "-o", out],
         },
     }[kind] | {"info": ["info", path], "verify": ["verify", path]}  # fmt: skip
 
@@ -290,7 +295,7 @@ SOLVED = {
     "min-norm": ("linear", {"min_norm": True}),
     "auto centred": ("linear", {"ridge": "auto", "intercept": True}),
     "path": ("linear", {"ridge": "1e-3:1e3:5"}),
-    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardise": True}),
+    "ridge": ("linear", {"ridge": 1e-300, "intercept": True, "standardize": True}),
     "qda": ("discriminant", {"rule": "qda", "shrinkage": 0.5}),
     "random-features": ("random-features", {"width": 16, "ridge": "auto"}),
 }

@@ -42,7 +42,7 @@ def test_one_full_batch_step_a_round_is_centralised_gradient_descent():
     W, X, y = np.zeros((4, 8)), with_ones(clients.X), clients.y.numpy()
     for _ in range(5):
         W -= 0.3 * mean_gradient(W, X, y)
-    for name in ("fedavg", "centralised"):
+    for name in ("fedavg", "centralized"):
         found = weights(name, clients, rounds=5, lr=0.3, batch_size=0)
         np.testing.assert_allclose(as_matrix(found, 7, 4), W, rtol=1e-11, atol=1e-14)
 

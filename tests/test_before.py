@@ -6,7 +6,6 @@ import pytest
 from helpers_images import write_imagefolder
 
 import afltool
-from afltool.runs.config import RunConfig
 
 
 @pytest.fixture
@@ -95,20 +94,6 @@ def test_a_run_takes_an_existing_partition_or_a_table(road, tmp_path, cli):
     assert done.exit_code == 0, done.stderr
     total = afltool.info(drawn / "04-total.h5")["digest"]
     assert afltool.info(tmp_path / "by" / "04-total.h5")["digest"] == total
-
-
-def test_paths_of_a_run_are_absolute_in_its_options(road, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "images.csv").write_text("path,label\n")
-    (tmp_path / "resnet18").write_text("a file of a backbone's name")
-    run = RunConfig(
-        data="table:images.csv", backbone="resnet18", weights="random",
-        head="safle", classes="c.txt",
-    ).with_absolute_paths()  # fmt: skip
-    assert run.extract.data == f"table:{tmp_path / 'images.csv'}"
-    assert (run.extract.backbone, run.own.head) == ("resnet18", "safle")
-    assert run.extract.classes == tmp_path / "c.txt"
-    assert RunConfig(**run.given()) == run
 
 
 def test_a_quiet_run_says_its_folder_and_nothing_else(road, tmp_path, cli):

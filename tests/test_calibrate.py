@@ -174,7 +174,7 @@ def test_predict_gives_probabilities_sets_and_abstains(road, at, tmp_path, cli):
     assert [{names.index(c) for c in one} for one in sets] == [set(np.flatnonzero(k)) for k in kept]
     covered = np.mean([names[y] in one for y, one in zip(labels, sets, strict=True)])
     assert covered >= 0.9  # of the rows that were counted
-    by_class = cli("predict", at / "platt.h5", road.test, "--coverage", 0.9, "--per-class")
+    by_class = cli("predict", at / "platt.h5", road.test, "--coverage", 0.9, "--class-conditional")
     assert by_class.exit_code == 0
 
 
@@ -210,8 +210,8 @@ def test_what_does_not_belong_together_is_refused(road, at, tmp_path, cli):
     for words in (["--coverage", 0.9], ["--min-confidence", 0.5]):
         refused = cli("predict", road.head, road.test, *words)
         assert "needs a head that was calibrated" in refused.stderr
-    alone = cli("predict", at / "platt.h5", road.test, "--per-class")
-    assert "--per-class is used only with --coverage" in alone.stderr
+    alone = cli("predict", at / "platt.h5", road.test, "--class-conditional")
+    assert "--class-conditional is used only with --coverage" in alone.stderr
     head = load_solved_head(at / "platt.h5").head
     changed = {**head.state_dict(), "of-weights": 2 * head.state_dict()["of-weights"]}
     damaged = CalibratedHead.begin(head.options).restore(None, changed)

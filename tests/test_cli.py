@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import command_of, commands, installed
+from conftest import HEAVY, command_of, commands, in_turn, installed
 from helpers_images import write_imagefolder
 from option_matrix import options
 from typer.testing import CliRunner
@@ -19,39 +19,6 @@ from afltool import errors
 from afltool.cli._console import _Lines
 from afltool.cli.app import app
 from afltool.renamed import RENAMED
-
-#: Not "email": importlib.metadata, which finds plug-ins, loads it.
-HEAVY = (
-    "torch", "torchvision", "timm", "numpy", "scipy", "pandas", "h5py", "matplotlib", "sklearn",
-    "PIL", "pyarrow", "cryptography", "rich", "markdown_it", "pygments", "asyncio", "mlflow",
-    "multiprocessing", "unittest", "nacl", "bcrypt", "fsspec", "scipy.linalg", "scipy.special",
-    "numpy.f2py.f2py2e", "numpy.testing.overrides",
-)  # fmt: skip
-#: Commands in one process: what each prints, and what is loaded after it.
-IN_TURN = """
-import contextlib, io, json, sys
-import typer
-from afltool.cli import use_given_cores
-use_given_cores()
-from afltool.cli.app import app
-command, heavy = typer.main.get_command(app), {*json.loads(sys.argv[1])}
-for words in json.loads(sys.argv[2]):
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        with contextlib.suppress(SystemExit):
-            command(words, prog_name="afltool")
-    parts = [name for name in sys.modules if name.startswith("afltool.")]
-    print(json.dumps([said.getvalue(), sorted(heavy & {*sys.modules}), parts]))
-"""
-
-
-def in_turn(lines):
-    words = [json.dumps(HEAVY), json.dumps([[str(word) for word in line] for line in lines])]
-    done = subprocess.run(
-        [sys.executable, "-c", IN_TURN, *words], capture_output=True, text=True, check=True
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
 
 # ---------------------------------------------------------------- help and start-up
 
@@ -125,6 +92,7 @@ def test_help_is_found_wherever_it_stands_but_behind_two_dashes(cli, tmp_path, m
         assert done.exit_code == 0
         assert done.stdout.startswith("Usage: ")
         assert "--backbone" in done.stdout
+    assert cli("version").stdout == cli("--version").stdout
     done = cli("info", "--", "-h")
     assert done.exit_code == 3
     assert "-h" in done.stderr
@@ -259,30 +227,6 @@ def test_a_pipe_gives_one_path_for_one_file(words, lines, code, said, tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("partition {train} --scheme dirichle", "dirichlet|shards"),
-    ("local-stats {train} --client a --head linaer", "linear"),
-    ("head linaer", "linaer"),
-    ("extract --backbone resnet19 --data digits", "resnet18|resnet19"),
-    ("extract --backbone resnet18 --data mnist", "cifar10|mnist"),
-    ("local-stats {train} --head linear", "--partition FILE|--client NAME"),
-    ("local-stats {train} --head {head} --client a", "is solved"),
-    ("local-stats {train} --partition {clients} --head linear --only 3-9", "numbered 0 to 5"),
-    ("solve {total} --no-such=1", "--no-such"),
-    ("solve a b c d", "unexpected"),
-    ("run a b c d", "unexpected"),
-    ("study --no-such=1", "--no-such"),
-    ("head linear a", "unexpected"),
-])  # fmt: skip
-def test_unknown_names_are_usage_errors_that_list_the_known_ones(words, said, road, tmp_path, cli):
-    done = cli(*words.format(**vars(road)).split(), "-o", tmp_path / "o.h5")
-    assert (done.exit_code, done.stdout) == (2, "")
-    words = " ".join(done.stderr.split())
-    assert not [one for one in said.split("|") if one not in words]
-    assert "Traceback" not in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 #: A command that an old option is tried with, where it is not one command's.
 OLD_OF = {"--lr-rounds": "baseline fedavg", "--stack": "baseline fedavg",
           "--single-round": "head linear", "--summary": ""}  # fmt: skip
@@ -296,36 +240,6 @@ def test_an_old_name_is_refused_with_the_new_one(cli):
         said = " ".join(done.stderr.split())
         assert said.endswith(f"Error: {name.split()[-1]} is {RENAMED[name]}"), said
         assert "Possible" not in said
-
-
-#: Commands with each file that they read as {…}.
-READERS = (
-    "import {embeddings}", "convert {train}", "split {train}", "scale {train}",
-    "partition {train} --scheme iid --clients 3",
-    "local-stats {train} --head {head0} --partition {clients}", "aggregate {stats}",
-    "solve {total} --head {head0}", "solve {total} --validate {total}",
-    "evaluate {head} {test} --against {head}", "calibrate {head} {total}", "predict {head} {test}",
-    "export {head}", "run --train-features {train} --test-features {test} --partition {clients}",
-    "merge {train}",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("line", READERS)
-def test_files_that_are_not_what_a_command_reads_end_it_with_their_name(line, road, tmp_path, cli):
-    """Missing, a folder, not of afltool, or of another kind, in turn: never a traceback."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "text.h5").write_text("text")
-    out = {"predict": "o.csv", "export": "o.onnx"}.get(line.split()[0], "o.h5")
-    for k, role in enumerate(dict.fromkeys(re.findall(r"{(\w+)}", line)), READERS.index(line)):
-        other = road.clients if role != "clients" else road.total
-        damaged = [tmp_path / "none.h5", tmp_path / "folder", tmp_path / "text.h5", other]
-        given = damaged[k % len(damaged)]
-        words = line.format(**{**vars(road), role: given}).split()
-        done = cli(*words, "-o", tmp_path / out)
-        assert done.exit_code in (2, 3, 4), (words, done.stderr)
-        assert given.name in done.stderr, words
-        assert done.stdout == ""
-    assert {path.name for path in tmp_path.iterdir()} == {"folder", "text.h5"}
 
 
 # ---------------------------------------------------------------- signals before the work

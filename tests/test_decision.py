@@ -135,7 +135,9 @@ def test_all_commands_agree_and_figures_are_scikit_learns(at, tmp_path, name, cl
 
     probable = " by " in name or name in ("softmax", "lda", "fedcgs", "naive-bayes", "qda")
     asked = EVALUATED + ",log-loss,ece" * probable
-    found = afltool.evaluate(head, test, metrics=asked, samples=0, errors=tmp_path / "e.csv")
+    found = afltool.evaluate(
+        head, test, metrics=asked, bootstrap_samples=0, errors=tmp_path / "e.csv"
+    )
     matrix = theirs.confusion_matrix(y, predicted, labels=range(classes))
     assert found["confusion"] == matrix.tolist()
     wrong = list(csv.DictReader((tmp_path / "e.csv").read_text().splitlines()))

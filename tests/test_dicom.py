@@ -197,7 +197,7 @@ def test_features_are_those_of_the_same_images_and_a_table_knows_their_patients(
     column = {"scheme": "by-attribute", "table": table, "column": "patient"}
     clients = afltool.partition(listed, tmp_path / "c.h5", **column)
     assert load_partition(clients).names == tuple(f"P{i}" for i in range(6))
-    parts = afltool.split(listed, test=0.34, group=f"{table}:patient")
+    parts = afltool.split(listed, test_size=0.34, group=f"{table}:patient")
     patient = dict(row.split(",")[::2] for row in rows)
     sides = [{patient[one.decode()] for one in ids_of(part)} for part in parts]
     assert len(sides) == 2

@@ -76,30 +76,6 @@ def test_a_run_on_tables_is_that_on_imported_files(patients, cli):
     assert "was made differently: inputs.features" in other.stderr
 
 
-def test_stages_take_tables(patients, cli):
-    """Sites with tables; the test table has the head's classes, and prediction needs no labels."""
-    stats = patients / "stats"
-    for site in ("north", "south"):
-        rows = pd.read_csv(patients / "train.csv")
-        half = rows[::2] if site == "north" else rows[1::2]
-        half.to_csv(patients / f"{site}.csv", index=False)
-        words = ["--y", "diagnosis", "--dtype", "float32", "--client", site]
-        made = cli("local-stats", patients / f"{site}.csv", "--head", "linear", *words, "-o", stats)
-        assert made.exit_code == 0, made.stderr
-    total = afltool.aggregate(stats, patients / "total.h5")
-    head = afltool.solve(total, patients / "head.h5", head_options={"ridge": 1.0})
-    only_ill = pd.read_csv(patients / "test.csv").query("diagnosis == 'ill'")
-    only_ill.to_csv(patients / "ill.csv", index=False)
-    found = afltool.evaluate(head, patients / "ill.csv", y="diagnosis")
-    assert found["n"] == len(only_ill)
-    top1 = afltool.evaluate(head, patients / "test.csv", y="diagnosis")["top1"]
-    done = cli("predict", head, patients / "new.csv")
-    assert done.exit_code == 0, done.stderr
-    predicted = [row["predicted"] for row in csv.DictReader(io.StringIO(done.stdout))]
-    truth = pd.read_csv(patients / "test.csv")["diagnosis"]
-    assert np.mean([a == b for a, b in zip(predicted, truth, strict=True)]) == top1
-
-
 def test_what_is_wrong_with_a_table_is_said(patients, cli):
     """Options of tables beside feature files, a missing column, values beyond the range."""
     done = cli("run", *given(patients), *RUN, "-o", patients / "run")
@@ -188,9 +164,10 @@ def test_columns_are_taken_by_name_and_texts_become_ones(patients, cli):
     head = afltool.solve(total, patients / "h.h5")
     found = afltool.evaluate(head, patients / "train.csv", y="diagnosis")
     assert found["top1"] == afltool.evaluate(head, patients / "c.h5")["top1"]
-    pd.DataFrame({"vector": [[0.5]] * 2, "sex": ["f", "m"], "y": [0, 1]}).to_parquet(
-        lists := patients / "lists.parquet"
-    )
+    for column in ("embedding", "vector"):
+        lists = patients / f"{column}.parquet"
+        pd.DataFrame({column: [[0.5, 2]] * 2, "sex": ["f", "m"], "y": [0, 1]}).to_parquet(lists)
+        assert afltool.info(afltool.import_embeddings(lists, f"{lists}.h5"))["dim"] == 2
     np.savez(patients / "a.npz", x=np.eye(2), y=[0, 1])
     table = [patients / "train.csv", "--y", "diagnosis"]
     for more, code, said in (
@@ -243,7 +220,6 @@ def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
     rows = pd.DataFrame({**named, "ward": ward, "note": "seen", "diagnosis": ill})
     rows[TEST:].to_csv("train.csv", index=False)
     rows[:TEST].to_csv("test.csv", index=False)
-    rows[:TEST].query("ward == 'B'").drop(columns="diagnosis").to_csv("new.csv", index=False)
     words = ["--y", "diagnosis", "--row-ids", "case"]
     plain = cli("import", "train.csv", *words, "-o", "plain.h5")
     assert "1 features; left out: sex (text), ward (text), note (text)" in plain.stderr
@@ -270,8 +246,13 @@ def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
     )
     rows[:TEST].query("ward == 'B'").to_csv("b.csv", index=False)  # the head knows the other ward
     assert afltool.evaluate(head, "b.csv", y="diagnosis", categories=("sex,ward",))["n"] < TEST
+    rows[:TEST].query("diagnosis == 'ill'").to_csv("ill.csv", index=False)  # or another class
+    assert afltool.evaluate(head, "ill.csv", y="diagnosis", categories=("sex,ward",))["n"] < TEST
+    rows[:TEST].drop(columns="diagnosis").to_csv("new.csv", index=False)
     said = cli("predict", head, "new.csv", "--row-ids", "case").stdout
-    assert said.splitlines()[1].split(",")[0] in set(rows["case"])
+    predicted = {next(iter(r.values())): r["predicted"] for r in csv.DictReader(io.StringIO(said))}
+    truth = dict(zip(rows["case"], rows["diagnosis"], strict=True))
+    assert np.mean([truth[case] == name for case, name in predicted.items()]) == right
     for command, code, text in (
         (["evaluate", head, "test.csv", *words[:2], "--categories", "ward"], 4, "'sex = f'"),
         (["predict", head, "run/01-features-test.h5", "--categories", "sex"], 2, "used only with"),
@@ -283,18 +264,6 @@ def test_every_command_knows_the_columns_of_a_table(tmp_path, cli, monkeypatch):
         found = cli(*command)
         assert found.exit_code == code, found.stderr
         assert text in found.stderr
-
-
-def test_columns_of_lists_and_words_that_people_try(tmp_path, cli):
-    for name in ("embedding", "vector"):
-        rows = pd.DataFrame({name: [[0.5, 1.0]] * 3 + [[2.0, 1.0]] * 3, "y": [0, 0, 0, 1, 1, 1]})
-        rows.to_parquet(tmp_path / f"{name}.parquet")
-        done = cli("import", tmp_path / f"{name}.parquet", "-o", tmp_path / f"{name}.h5")
-        assert done.exit_code == 0, done.stderr
-        assert afltool.info(tmp_path / f"{name}.h5")["dim"] == 2
-    assert cli("help", "solve").stdout == cli("solve", "--help").stdout
-    assert cli("help").stdout == cli("--help").stdout
-    assert cli("version").stdout == cli("--version").stdout
 
 
 @pytest.mark.parametrize("head", ["nowhere.h5", "linaer"])

@@ -40,7 +40,7 @@ def images(tmp_path_factory):
 @pytest.fixture(scope="module")
 def net(tmp_path_factory):
     path = tmp_path_factory.mktemp("net") / "net.afl"
-    return afltool.backbone("narrow", path, licence="CC0", **RANDOM)
+    return afltool.backbone("narrow", path, license="CC0", **RANDOM)
 
 
 @pytest.fixture(scope="module")

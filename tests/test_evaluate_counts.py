@@ -245,7 +245,9 @@ def table(road, tmp_path_factory):
 def test_groups_are_counted_apart_and_small_or_unknown_ones_are_refused(road, table, tmp_path):
     i = np.arange(200)
     path = table(sex=np.where(i % 3, "f", "m"), ward=np.where(i < 4, "x", "y"))
-    counts = afltool.counts(road.head, road.test, tmp_path / "c", client="a", by=f"{path}:sex")
+    counts = afltool.counts(
+        road.head, road.test, tmp_path / "c", client="a", group_by=f"{path}:sex"
+    )
     found, (S, y) = afltool.read_counts(counts), pooled(road)
     assert found.groups == ("f", "m")
     for number, mine in enumerate((i % 3 > 0, i % 3 == 0)):
@@ -253,10 +255,11 @@ def test_groups_are_counted_apart_and_small_or_unknown_ones_are_refused(road, ta
         assert np.array_equal(found.heads[0].groups[number], wanted)
     for words, kind, options in (
         ("has 4 rows of the group 'x'; expected none or at least 10", InvalidDataError,
-         {"by": f"{path}:ward"}),
+         {"group_by": f"{path}:ward"}),
         ("has the group 'f', which is not one of m, w", InvalidDataError,
-         {"by": f"{path}:sex", "groups": ["m", "w"]}),
-        ("--groups is used only with --by", UsageError, {"groups": ["f", "m"], "min_group": 5}),
+         {"group_by": f"{path}:sex", "groups": ["m", "w"]}),
+        ("--groups is used only with --group-by", UsageError,
+         {"groups": ["f", "m"], "min_group": 5}),
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             afltool.counts(road.head, road.test, tmp_path / "o", **options)
@@ -272,7 +275,7 @@ def test_groups_are_counted_apart_and_small_or_unknown_ones_are_refused(road, ta
 )  # fmt: skip
 def test_what_is_held_back_cannot_be_told_from_the_rest(road, table, tmp_path, sizes, held):
     """Where a site was taken out: the small group is held back, and another that would tell it."""
-    how = {"by": f"{table(of=np.repeat(list('abcde'), sizes))}:of", "groups": list("abcde")}
+    how = {"group_by": f"{table(of=np.repeat(list('abcde'), sizes))}:of", "groups": list("abcde")}
     path = afltool.counts(road.head, road.test, tmp_path / "o", client="a", min_group=1, **how)
     s = load_statistics(path)
     options = {**s.context.head["options"], "min_group": 10}  # the same counts of another round
@@ -389,7 +392,7 @@ def many(tmp_path_factory):
     (at / "s.csv").write_text("\n".join(["row,sex", *lines]) + "\n")
     parts = afltool.partition(at / "test.h5", at / "p.h5", scheme="iid", clients=2)
     afltool.counts(
-        at / "head.h5", at / "test.h5", at / "c", partition=parts, by=f"{at / 's.csv'}:sex"
+        at / "head.h5", at / "test.h5", at / "c", partition=parts, group_by=f"{at / 's.csv'}:sex"
     )
     (at / "trial").mkdir()
     afltool.aggregate([at / "c"], at / "trial" / "counts.h5")
@@ -410,7 +413,7 @@ def test_many_classes_have_cells_and_tallies_in_place_of_matrices(many, tmp_path
         S, y = head.decision_function(rows.rows(0, len(rows))), rows.labels.copy()
     wanted = confusion_matrix(y, S.argmax(axis=1), labels=range(1100))
     words = ["evaluate", many / "head.h5", many / "test.h5", "-o", tmp_path / "m.json"]
-    done = cli(*words, "--metrics", "auc,f1", "--samples", 0)
+    done = cli(*words, "--metrics", "auc,f1", "--bootstrap-samples", 0)
     assert done.exit_code == 0, done.output
     assert "200 of 1100; --json has them all" in " ".join(done.output.split())
     found = json.loads((tmp_path / "m.json").read_text())

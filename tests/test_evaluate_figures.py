@@ -1,4 +1,4 @@
-"""`evaluate --metrics, --by, --group, --against, --errors`: through files, as a user would."""
+"""`evaluate --metrics --group-by --resample-by --against --errors`: files, as a user would."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_each_class_has_wilsons_interval(road, cli, monkeypatch):
 
 
 def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
-    words = ["evaluate", road.head, road.test, "--by", f"{sites}:site"]
-    found = json.loads(cli(*words, "--group", f"{sites}:patient", "--json").stdout)
+    words = ["evaluate", road.head, road.test, "--group-by", f"{sites}:site"]
+    found = json.loads(cli(*words, "--resample-by", f"{sites}:patient", "--json").stdout)
     assert "per_class_intervals" not in found, "rows of a patient are not independent"
     assert set(found["by"]) == {"site 0", "site 1", "site 2"}
     assert sum(one["n"] for one in found["by"].values()) == found["n"]
@@ -159,7 +159,7 @@ def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
     assert "expected the row ids in a column row or path, or like id, beside site" in done.stderr
     short = sites.with_name("short.csv")
     short.write_text("\n".join(sites.read_text().splitlines()[:-1]) + "\n")
-    done = cli("evaluate", road.head, road.test, "--by", f"{short}:site")
+    done = cli("evaluate", road.head, road.test, "--group-by", f"{short}:site")
     assert done.exit_code == 4
     assert "missing: 1" in done.stderr
 
@@ -204,8 +204,8 @@ def test_a_wrong_row_is_what_the_counts_say_where_probabilities_are_equal():
         (["--metrics", "log-loss"], "probabilities"),
         (["--metrics", "auc", "--positive", "cat"], "found 'cat'"),
         (["--positive", "1"], "auc, sensitivity, specificity"),
-        (["--by", "sites.csv"], "TABLE:COLUMN"),
-        (["--by", "absent.csv:site"], "absent.csv"),
+        (["--group-by", "sites.csv"], "TABLE:COLUMN"),
+        (["--group-by", "absent.csv:site"], "absent.csv"),
         (["--errors", "wrong.xlsx"], ".csv"),
     ],
 )
@@ -221,7 +221,7 @@ def test_what_cannot_be_answered_is_refused(road, cli, options, said):
 @pytest.fixture(scope="module")
 def measured(road, softmax, tmp_path_factory):
     """What evaluate wrote of a head with probabilities."""
-    found = afltool.evaluate(softmax, road.test, metrics="auc,ece", samples=0)
+    found = afltool.evaluate(softmax, road.test, metrics="auc,ece", bootstrap_samples=0)
     place = tmp_path_factory.mktemp("measured") / "metrics.json"
     place.write_text(json.dumps(found))
     return place

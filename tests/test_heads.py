@@ -14,7 +14,7 @@ from problems import HEADS
 
 from afltool import parallel
 from afltool.errors import AflError, InvalidDataError, MismatchError, NumericalError, UsageError
-from afltool.heads import make_head
+from afltool.heads import make_head, read_head
 from afltool.heads.base import binding
 from afltool.heads.checks import check_total, with_options
 from afltool.heads.deepafl.options import NOT_FIXED, OF_BLOCKS
@@ -207,7 +207,7 @@ REFUSED = [
       for bad in ("1:2", "2:1:5", "0:1:5", "1:2:1", "a:b:c")),
     ("linear", {"gamma": -1.0}, "--gamma"),
     ("linear", {"layers": 3}, "no option 'layers'"),
-    ("linear", {"standardise": True, "keep_gamma": True}, "--keep-gamma needs the original"),
+    ("linear", {"standardize": True, "keep_gamma": True}, "--keep-gamma needs the original"),
     ("liner", {}, "no head 'liner'"),
     ("random-features", {"compute": "float16"}, "--compute is float32, float64, fixed"),
     ("discriminant", {"rule": "nearest-mean", "shrinkage": 0.1}, "takes no --shrinkage"),
@@ -255,6 +255,6 @@ def test_options_that_sums_depend_on_are_fixed_before_the_first_round():
 @pytest.mark.parametrize("name", HEADS)
 def test_options_mean_the_same_given_or_left_out(name):
     options = begun(name).options
-    again = make_head(name.split()[0], options.as_dict())
+    again = read_head(name.split()[0], options.as_dict())
     assert again.options == options
     assert again.bind(D, C).digest() == begun(name).digest()

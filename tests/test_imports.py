@@ -121,8 +121,8 @@ def test_row_ids_have_one_rule_in_imports_and_in_tables(tmp_path, rows, cli, nam
             assert features.labels.tolist() == y.tolist()
     sites = pd.DataFrame({name: ids, "site": np.arange(ROWS) % 10})
     sites.to_csv(tmp_path / "sites.csv", index=False)
-    made = cli("split", tmp_path / "t.npz.h5", "--group", f"{tmp_path}/sites.csv:site", "--test",
-               0.5, "-o", tmp_path / "cut")  # fmt: skip
+    made = cli("split", tmp_path / "t.npz.h5", "--group", f"{tmp_path}/sites.csv:site",
+               "--test-size", 0.5, "-o", tmp_path / "cut")  # fmt: skip
     assert made.exit_code == 0, made.stderr
 
 
@@ -170,7 +170,7 @@ def test_labels_beyond_the_classes_are_refused_in_any_integer_type(tmp_path, row
 
 
 def test_labels_that_are_places_and_names_are_refused(tmp_path, rows):
-    def labelled(name, y, classes):
+    def labeled(name, y, classes):
         np.savez(tmp_path / f"{name}.npz", x=rows[0][: len(y)], y=y)
         path = afltool.import_embeddings(
             tmp_path / f"{name}.npz", tmp_path / f"{name}.h5", classes=classes
@@ -184,11 +184,11 @@ def test_labels_that_are_places_and_names_are_refused(tmp_path, rows):
         (["-1", "1"], [-1, 1], "the label -1 .* named '-1' is at place 0"),
     ):
         with pytest.raises(InvalidDataError, match=message):
-            labelled("int", np.array(labels), classes)
-        named = labelled(f"names{classes[0]}", np.array(classes), classes)
+            labeled("int", np.array(labels), classes)
+        named = labeled(f"names{classes[0]}", np.array(classes), classes)
         assert named == [*range(len(classes))], "texts are names"
     for number, classes in enumerate((["0", "1", "2"], ["cat", "1", "10"], ["20", "50", "100"])):
-        assert labelled(str(number), rows[1], classes) == rows[1].tolist(), "places alone are read"
+        assert labeled(str(number), rows[1], classes) == rows[1].tolist(), "places alone are read"
 
 
 NAMED = {
@@ -455,7 +455,7 @@ def patients(road, tmp_path):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_both_parts_together_are_the_file(road, patients, tmp_path, cli, grouped):
     more = ["--group", f"{patients}:patient"] if grouped else []
-    done = cli("split", road.train, "--test", 0.3, *more, "-o", tmp_path)
+    done = cli("split", road.train, "--test-size", 0.3, *more, "-o", tmp_path)
     parts = [tmp_path / "train-train.h5", tmp_path / "train-test.h5"]
     assert done.stdout.split() == list(map(str, parts))
     assert pooled(parts) == pooled([road.train])
@@ -472,7 +472,7 @@ def test_both_parts_together_are_the_file(road, patients, tmp_path, cli, grouped
         assert len(sides[0] | sides[1]) == 120
         patients.write_text(patients.read_text().replace("p7\n", "p8\n"))
         with pytest.raises(OutputExistsError, match="made differently"):
-            afltool.split(road.train, tmp_path, test=0.3, group=f"{patients}:patient")
+            afltool.split(road.train, tmp_path, test_size=0.3, group=f"{patients}:patient")
         return
     stats = [afltool.local_stats(p, "linear", tmp_path / "s", client=p.stem) for p in parts]
     total = afltool.aggregate(stats, tmp_path / "total.h5")
@@ -499,7 +499,7 @@ def test_running_again_is_up_to_date_and_another_cut_is_refused(road, tmp_path, 
     test.unlink()
     afltool.split(road.train, tmp_path)
     assert train.stat().st_mtime_ns == before[0], "it was whole"
-    for more in (["--seed", 1], ["--test", 0.3]):
+    for more in (["--seed", 1], ["--test-size", 0.3]):
         done = cli("split", road.train, *more, "-o", tmp_path)
         assert (done.exit_code, done.stdout) == (2, "")
         assert "made differently" in done.stderr
@@ -519,8 +519,8 @@ def test_what_cannot_be_cut_is_refused(road, patients, tmp_path, cli):
     lines = [line.split(",")[0] + ",a" for line in patients.read_text().splitlines()[1:]]
     one.write_text("\n".join(["row,patient", *lines]))
     refused("none of the 600 rows in 1 groups", InvalidDataError, group=f"{one}:patient")
-    refused("for testing would have none", InvalidDataError, test=1e-6)
-    refused("for training would have none", InvalidDataError, test=1 - 1e-6)
+    refused("for testing would have none", InvalidDataError, test_size=1e-6)
+    refused("for training would have none", InvalidDataError, test_size=1 - 1e-6)
     refused("TABLE:COLUMN", UsageError, group=str(one))
     one.write_text("\n".join(["row,patient", *lines[:-1]]))
     refused("missing: 1", MismatchError, group=f"{one}:patient")

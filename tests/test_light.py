@@ -93,7 +93,7 @@ def test_runs_have_the_same_bits_without_pytorch_and_the_rest_of_the_table_works
     lines = [["run", *words(o), "-o", at / f"light-{k}"] for k, o in every.items()]
     lines += [
         ["convert", road.train, "--fraction-bits", 3, "-o", at / "small.h5"],
-        ["split", road.train, "--test", 0.2, "-o", at / "parts"],
+        ["split", road.train, "--test-size", 0.2, "-o", at / "parts"],
         ["predict", road.head, road.test, "-o", at / "p.csv"],
         ["study", study, "-o", at / "S"],
         ["table", at / "S"],

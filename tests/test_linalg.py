@@ -304,7 +304,7 @@ def hard_problem(seed):
     X, Y = np.hstack([X, np.ones((rows, 1))]), np.eye(3)[rng.integers(0, 3, rows)]
     G, H = X.T @ X, X.T @ Y
     if seed % 4 < 2:  # centred: what is left of large means is rounding
-        G, H, _, _ = ridge.centred(G, H, rows)
+        G, H, _, _ = ridge.centered(G, H, rows)
         return G, H, rows - float((Y.sum(axis=0) ** 2).sum()) / rows, rows
     return G[:-1, :-1], H[:-1], float(rows), rows
 

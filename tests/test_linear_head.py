@@ -169,12 +169,12 @@ def centred_fit(X, y, ridge):
     return ((Y - scores) ** 2).sum() / len(y), scores.argmax(1)
 
 
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("ratio", [1e3, 3e5, 6e5])
-def test_a_training_error_is_right_up_to_the_bound(ratio, standardise):
+def test_a_training_error_is_right_up_to_the_bound(ratio, standardize):
     X, y = far_rows(ratio)
     error, classes = centred_fit(X, y, 1e-3)
-    found = absorb(*far_total(X, y, ridge=1e-3, intercept=True, standardise=standardise))
+    found = absorb(*far_total(X, y, ridge=1e-3, intercept=True, standardize=standardize))
     assert report_of(found)["training_mse"] == pytest.approx(error, rel=0.005)
     assert (found.decision_function(X).argmax(1) == classes).mean() > 0.99
 
@@ -185,8 +185,8 @@ def test_features_beyond_the_bound_are_refused(ratio):
     X, y = far_rows(ratio)
     with_intercept = [(ridge, True) for ridge in (0.0, 1e-3, "auto")]
     for ridge, intercept in [*with_intercept, (0.0, False), (1e-3, False), ("1e-3:1:3", False)]:
-        for standardise in (False, True):
-            given = {"ridge": ridge, "intercept": intercept, "standardise": standardise}
+        for standardize in (False, True):
+            given = {"ridge": ridge, "intercept": intercept, "standardize": standardize}
             with pytest.raises(NumericalError, match=r"feature \d lies too far from zero: its mea"):
                 absorb(*far_total(X, y, **given))
 

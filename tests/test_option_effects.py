@@ -36,7 +36,7 @@ COMBINATIONS = {
     "import": [
         "import {embeddings} -o OUT/o.h5",
         "import {embeddings} -o OUT/o.h5 --dtype float32",
-        "import {embeddings} -o OUT/o.h5 --unlabelled",
+        "import {embeddings} -o OUT/o.h5 --unlabeled",
     ],
     "convert": [
         "convert {train} -o OUT/o.h5",

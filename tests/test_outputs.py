@@ -166,13 +166,13 @@ def test_an_input_is_known_by_any_of_its_names(copies, cli):
     os.link(table, copies / "hard.csv")
     for place in (copies / "stats" / ".." / "sites.csv", folder / "sites.csv", copies / "hard.csv"):
         for option in ("-o", "--errors"):
-            done = cli("evaluate", copies / "head.h5", copies / "test.h5", "--by", f"{table}:site",
-                       option, place, "--overwrite")  # fmt: skip
+            done = cli("evaluate", copies / "head.h5", copies / "test.h5", "--group-by",
+                       f"{table}:site", option, place, "--overwrite")  # fmt: skip
             assert done.exit_code == USAGE, (place, option)
-            assert "--by" in done.stderr
+            assert "--group-by" in done.stderr
             assert table.read_bytes() == before
-    with pytest.raises(UsageError, match=r"--errors .* \(--group\)"):
-        afltool.evaluate(copies / "head.h5", copies / "test.h5", group=f"{table}:site",
+    with pytest.raises(UsageError, match=r"--errors .* \(--resample-by\)"):
+        afltool.evaluate(copies / "head.h5", copies / "test.h5", resample_by=f"{table}:site",
                          errors=str(table), overwrite=True)  # fmt: skip
     with pytest.raises(UsageError, match=r"--out .* \(FEATURES\)"):
         afltool.convert(copies / "test.h5", copies / "link" / "test.h5", overwrite=True)

@@ -1,52 +1,39 @@
-"""Plug-ins by entry points: the examples of docs/extending.md, laid out as pip does and a wheel."""
+"""Plug-ins by entry points: the examples of docs/extending.md, laid out as pip does."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tomllib
-import venv
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
-from conftest import COMMAND
+from conftest import COMMAND, built, command_line, in_turn
 
 import afltool
 from afltool import testing
+from afltool.backbones.families import FAMILIES
+from afltool.cli.app import PARTS
+from afltool.embeddings import READERS
+from afltool.exporting import FORMATS
+from afltool.heads import HEADS
+from afltool.lab.baselines import METHODS
+from afltool.options.datasets import DATASETS
 from afltool.options.partition import SCHEMES
-from afltool.plugins import install
+from afltool.plugins import USED, doors, install
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 OTHERS = "A backbone, embeddings, a format of export"
 GROUPS = "heads", "baselines", "datasets", "backbones", "schemes", "embeddings", "exporters"
-#: What is asked for in the same process, one after the other: commands, and checks of plug-ins.
-ASKED = """
-import json, logging, sys
-from typer.testing import CliRunner
-from afltool.cli.app import app
-found = []
-for check, *given in json.load(sys.stdin):
-    if check == "afltool":
-        done = CliRunner().invoke(app, given, prog_name="afltool", catch_exceptions=False)
-        found.append([done.exit_code, done.stdout, done.stderr])
-        logging.getLogger("afltool").handlers = []  # it has that command's stderr
-        continue
-    from afltool import testing
-    try:
-        getattr(testing, check)(*given)
-        found.append("")
-    except (Exception, SystemExit) as error:
-        found.append(f"{type(error).__name__}: {error}")
-json.dump(found, sys.stdout)
-"""
 
 
 def test_what_is_missing_is_said_with_the_line_that_installs_it(tmp_path, monkeypatch):
@@ -93,20 +80,51 @@ class Site:
         (info / "entry_points.txt").write_text("".join(f"[{g}]\n{line}\n" for g, line in points))
         return self
 
-    def checks(self, *calls):
-        """What each check of `afltool.testing` finds: a law that does not hold, or nothing."""
-        done = subprocess.run(
-            [sys.executable, "-c", ASKED], env=self.env, capture_output=True, text=True,
-            check=False, input=json.dumps([[str(w) if c[0] == "afltool" else w for w in c]
-                                           for c in calls]),
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+    @contextmanager
+    def installed(self):
+        """In this block the packages are installed in this process."""
+        before, used = {*sys.modules}, {*USED}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(self.at)
+            forget()
+            yield
+        for name in {*sys.modules} - before:
+            if str(self.at) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+        USED.intersection_update(used)
+        forget()
 
     def lines(self, *lines):
-        """Code, stdout and stderr of several commands."""
-        found = self.checks(*(["afltool", *line] for line in lines))
-        return [SimpleNamespace(code=a, out=b, err=c) for a, b, c in found]
+        """What several commands do with the packages."""
+        with self.installed(), command_line() as run:
+            return [self.line(run, line) for line in lines]
+
+    @staticmethod
+    def line(run, words):
+        """As in a process of its own, where help comes before messages have a stream."""
+        logger = logging.getLogger("afltool")
+        logger.handlers, logger.propagate = [], False
+        return run(*words)
+
+    def checks(self, *calls):
+        """What each check of `afltool.testing` finds: a law that does not hold, or nothing."""
+        found = []
+        with self.installed():
+            for check, *given in calls:
+                try:
+                    getattr(testing, check)(*given)
+                    found.append("")
+                except (Exception, SystemExit) as error:
+                    found.append(f"{type(error).__name__}: {error}")
+        return found
+
+
+def forget():
+    """What is known of the packages that are installed."""
+    doors.cache_clear()
+    for one in (DATASETS, FAMILIES, FORMATS, HEADS, METHODS, PARTS, READERS, SCHEMES):
+        vars(one).pop("added", None)
+    built.clear()
 
 
 def everything(at):
@@ -136,6 +154,11 @@ def used(road, tmp_path_factory):
     (at / "toy.txt").write_text("all is done")
     made = {"x": np.random.default_rng(0).normal(size=(6, 3)).tolist(), "y": [0, 1, 0, 1, 0, 1]}
     (at / "x.json").write_text(json.dumps(made))
+    (at / "s.toml").write_text(
+        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
+        '[[method]]\nhead = "nearest-mean"\nshrink = [0, 0.5]\n'
+        '[[method]]\nbaseline = "trimmed-mean"\nrounds = 1\nthreads = 1\n'
+    )
     stats = ["local-stats", road.train, "--head", at / "head0.h5"]
     run = ["run", "--train-features", road.train, "--test-features", road.test, "--clients", 5]
     run += ["--alpha", 1, "--head", "nearest-mean"]
@@ -179,9 +202,11 @@ def used(road, tmp_path_factory):
         "few": [*count, "--at-least", 1000, "-o", at / "few.json"],
         "no count": [*count, "--at-least", -1, "-o", at / "no.json"],
         "no input": [*count, "-o", road.train, "--overwrite"],
+        "study": ["study", at / "s.toml", "-o", at / "STUDY"],
+        "table": ["table", at / "STUDY"],
     }  # fmt: skip
     done = dict(zip(lines, everything(at / "site").lines(*lines.values()), strict=True))
-    failed = {name for name, one in done.items() if one.code}
+    failed = {name for name, one in done.items() if one.exit_code}
     wrong = {name for name in lines if name.startswith("no ")}
     assert failed == {"run, other", "toy-bites", "plot confusion", *wrong}, failed
     assert not [*at.glob("no*")]
@@ -191,31 +216,32 @@ def used(road, tmp_path_factory):
 def test_a_head_of_a_plug_in_takes_the_whole_road(used, road):
     """Its options are checked as any head's; its version is in recipes, headers and summaries."""
     at, done = used.at, used.done
-    assert "--shrink" in done["head -h"].out
+    assert "--shrink" in done["head -h"].stdout
     assert len(examples("A head")[0].splitlines()) <= 60
     said = {"prior=3": "--prior", "shrink=x": "--shrink", "shrink=2": "--shrink is 0 to 1",
             "ridge=1": "--ridge"}  # fmt: skip
-    assert all(text in done[f"no {given}"].err for given, text in said.items())
-    made = [json.loads(done[f"info {name}"].out) for name in ("total", "whole", "head")]
+    assert all(text in done[f"no {given}"].stderr for given, text in said.items())
+    made = [json.loads(done[f"info {name}"].stdout) for name in ("total", "whole", "head")]
     assert made[0]["digest"] == made[1]["digest"]
     assert made[2]["name"] == "nearest-mean"
-    found = json.loads(done["evaluate"].out)
+    found = json.loads(done["evaluate"].stdout)
     assert (found["n"], found["top1"] > 0.5) == (200, True)
     assert len((at / "p.csv").read_text().splitlines()) == 201
-    assert "prior False → True" in done["run, other"].err
+    assert "prior False → True" in done["run, other"].stderr
     for name in ("03-head0", "04-total", "05-head"):
-        facts = json.loads(done[f"info {name}"].out)
+        facts = json.loads(done[f"info {name}"].stdout)
         assert facts["recipe"]["inputs"]["afltool.heads"] == "toy-heads 1.0"
         assert facts["provenance"]["plugins"]["toy-heads"] == "1.0"
     assert json.loads((at / "RUN" / "summary.json").read_text())["versions"]["plugins"]
     assert 'head = "nearest-mean"' in (at / "S" / "run.toml").read_text()
     assert "plugins" not in afltool.info(road.head)["provenance"]
+    assert all(name in done["table"].stdout for name in ("nearest-mean", "trimmed-mean"))
 
 
 def test_a_rival_without_trimming_is_fedavg_with_equal_weights(used, monkeypatch):
     import torch
 
-    assert "--trim is at least 0, below 0.5" in used.done["no trim"].err
+    assert "--trim is at least 0, below 0.5" in used.done["no trim"].stderr
     summary = json.loads((used.at / "R" / "summary.json").read_text())
     assert summary["settings"]["trim"] == 0.0
     with h5py.File(used.at / "R/head.h5") as x, h5py.File(used.at / "F/head.h5") as y:
@@ -235,25 +261,25 @@ def test_schemes_embeddings_commands_and_answers_of_plug_ins(used, road):
     at, done = used.at, used.done
     assert afltool.info(at / "c.h5")["clients"] == 3
     assert afltool.info(at / "c.h5")["recipe"]["inputs"]["afltool.schemes"] == "toy-scheme 1.0"
-    assert "--clients" in done["no blocks"].err
-    assert "does not take --alpha" in done["no alpha"].err
+    assert "--clients" in done["no blocks"].stderr
+    assert "does not take --alpha" in done["no alpha"].stderr
     found = afltool.info(at / "x.h5")
     assert (found["rows"], len(found["classes"])) == (6, 2)
-    assert re.search("^  count-rows +count the rows of each class$", done["help"].out, re.M)
-    assert done["status"].out == "all is done\n"
-    assert done["plot rows"].out == f"{at / 'plot.json'}\n"
-    assert json.loads(done["status --json"].out) == {"toy": "all is done"}
-    assert "No such command 'toy-bites'" in done["toy-bites"].err
-    assert "  rows " in done["plot -h"].out
-    assert "total" in done["solve -h"].out.lower()
-    assert "Missing argument" in done["plot confusion"].err
+    assert re.search("^  count-rows +count the rows of each class$", done["help"].stdout, re.M)
+    assert done["status"].stdout == "all is done\n"
+    assert done["plot rows"].stdout == f"{at / 'plot.json'}\n"
+    assert json.loads(done["status --json"].stdout) == {"toy": "all is done"}
+    assert "No such command 'toy-bites'" in done["toy-bites"].stderr
+    assert "  rows " in done["plot -h"].stdout
+    assert "total" in done["solve -h"].stdout.lower()
+    assert "Missing argument" in done["plot confusion"].stderr
     y = np.load(road.embeddings)["y"]
-    assert "--at-least" in done["count -h"].out
-    assert done["count"].out == done["count again"].out == f"{at / 'rows.json'}\n"
+    assert "--at-least" in done["count -h"].stdout
+    assert done["count"].stdout == done["count again"].stdout == f"{at / 'rows.json'}\n"
     assert sorted(json.loads((at / "rows.json").read_text()).values()) == sorted(np.bincount(y))
     assert json.loads((at / "few.json").read_text()) == {}
-    assert "--at-least is at least 0; found -1" in done["no count"].err
-    assert "(FEATURES)" in done["no input"].err
+    assert "--at-least is at least 0; found -1" in done["no count"].stderr
+    assert "(FEATURES)" in done["no input"].stderr
 
 
 @pytest.mark.slow
@@ -282,7 +308,7 @@ def test_images_networks_and_exports_of_plug_ins(road, tmp_path):
         ["extract", "--backbone", "flat", *how, "-o", tmp_path / "no.h5"],
         ["export", road.head, "-o", tmp_path / "no.bad"],
     )  # fmt: skip
-    assert [one.code for one in done] == [0, 0, 0, 0, 2, 5], [one.err for one in done]
+    assert [one.exit_code for one in done] == [0, 0, 0, 0, 2, 5], [one.stderr for one in done]
     facts = afltool.info(files["train"])
     assert (facts["space"]["dim"], facts["space"]["backbone"]) == (8, "tiny")
     assert facts["classes"] == ["dark", "light"]
@@ -290,7 +316,7 @@ def test_images_networks_and_exports_of_plug_ins(road, tmp_path):
     assert made_by.items() <= facts["recipe"]["inputs"].items()
     assert json.loads((out / "summary.json").read_text())["top1"] == 1.0
     assert np.load(tmp_path / "model.npz")["head.W"].shape == (8, 2)
-    assert all(text in one.err for text, one in zip(("flat", "no.bad"), done[4:], strict=True))
+    assert all(text in one.stderr for text, one in zip(("flat", "no.bad"), done[4:], strict=True))
     assert not [*tmp_path.glob("no.*")]
 
 
@@ -309,7 +335,7 @@ OFFSETS, SCORES = "offsets: F64 | None = state()", "+ self.offsets\n\n\ndef grap
 PHASE, IS_LEFT = 'Phase("means") if self.means is None', (OFFSETS, "offsets: F64 | None = None")
 AGAIN = "replace(self, means=means if self.means is None else self.means + 1, "
 #: Each law of a check, and what breaks it: (right, wrong) in the example of the page.
-HEADS = {
+LAWS = {
     "its options have names of their own": [("    shrink:", "    clients:")],
     "its name in files is that of the plug-in": [('name = "nearest-mean"', 'name = "linear"')],
     "sums of clients add up": [(ADD, "add_up({'n': np.ones(1) * (len(y) > 0), ")],
@@ -346,11 +372,12 @@ WRONG = {
         ],
         "TypeError": [('found["x"][rows]', 'found["x"][rows].astype("f4")')],
     }),
-    "head": ("A head", "", HEADS),
+    "head": ("A head", "", LAWS),
 }  # fmt: skip
 GROUP_OF = {"head": "heads", "baseline": "baselines", "dataset": "datasets", "scheme": "schemes"}
 
 
+@pytest.mark.filterwarnings("ignore:One of rtol or atol:RuntimeWarning")  # of infinite scores
 def test_the_checks_notice_what_is_wrong(tmp_path):
     site, laws, calls = everything(tmp_path / "site"), [], []
     x, label = np.zeros((4, 9, 9, 3), np.uint8), np.array(["a", "b"] * 2)
@@ -374,20 +401,20 @@ def test_the_checks_notice_what_is_wrong(tmp_path):
         *calls, ["check_head", "nothing"], ["check_dataset", "pixels"], ["check_scheme", "blocks"],
         ["check_head", "nearest-mean", {"shrink": 0.5}],
         ["check_dataset", f"pixels:{tmp_path / 'toy.npz'}"],
-        ["afltool", "import", tmp_path / "x.jsn", "-o", tmp_path / "no.h5"],
     )  # fmt: skip
+    [short] = site.lines(["import", tmp_path / "x.jsn", "-o", tmp_path / "no.h5"])
     wrong = [(law, one) for law, one in zip(laws, found, strict=False) if law not in one]
     assert not wrong
-    *_, nothing, no_file, scheme, head, dataset, (code, _, said) = found
+    *_, nothing, no_file, scheme, head, dataset = found
     assert "it is installed: 'nothing' is not in" in nothing
     assert "unknown data set 'pixels'" in no_file
     assert scheme == head == dataset == ""
-    assert code == 3
-    assert "x.jsn" in said
+    assert short.exit_code == 3
+    assert "x.jsn" in short.stderr
     assert not (tmp_path / "no.h5").exists()
 
 
-def test_the_heads_and_schemes_of_afltool_pass_the_checks():
+def test_the_heads_and_schemes_of_afltool_and_the_test_of_the_page_pass_the_checks(tmp_path):
     for name, options in {
         "linear": {"intercept": True}, "random-features": {"width": 8}, "softmax": {"rounds": 2},
         "discriminant": {"rule": "qda", "shrinkage": 0.1}, "safle": {"buckets": 4},
@@ -396,6 +423,10 @@ def test_the_heads_and_schemes_of_afltool_pass_the_checks():
         testing.check_head(name, options)
     for name in SCHEMES.keys() - {"by-attribute", "file"}:  # their clients are in a table
         testing.check_scheme(name)
+    with everything(tmp_path / "site").installed():
+        exec(examples("A test")[0], tests := {})
+        done = [check() for name, check in tests.items() if name.startswith("test_")]
+    assert len(done) == 2
 
 
 # ------------------------------------------------------------ what is loaded, and what cannot be
@@ -420,20 +451,20 @@ def test_a_plug_in_that_cannot_be_loaded_is_named_and_stops_nothing(tmp_path):
         *([*words, "-h"] for words in (["head"], [], ["run"], ["baseline"], ["head", "linear"])),
         ["run", "--help-all"], ["study", "--list"], ["toy-bites"],
     )  # fmt: skip
-    assert [one.code for one in done] == [0] * 8 + [2]
-    assert done[0].err == ""
-    head, top = done[1].err, done[2].err
+    assert [one.exit_code for one in done] == [0] * 8 + [2]
+    assert done[0].stderr == ""
+    head, top = done[1].stderr, done[2].stderr
     assert "the part linear (bad0, afltool.heads) cannot be loaded and is left out" in head
     assert "left out: MemoryError" in head
     assert "left out: SystemExit: bye" in head
     for name in modules:
         assert f"{name}-heads" in head
         assert f"the part {name}-commands" in top or name == "bad3"
-    assert "Traceback" not in head + top + done[3].err
-    assert [one.out[:14] for one in done[1:7]] == ["Usage: afltool"] * 6
-    assert "baseline" in done[2].out
-    assert "linear" in done[5].out
-    assert "No such command 'toy-bites'" in done[8].err
+    assert "Traceback" not in head + top + done[3].stderr
+    assert [one.stdout[:14] for one in done[1:7]] == ["Usage: afltool"] * 6
+    assert "baseline" in done[2].stdout
+    assert "linear" in done[5].stdout
+    assert "No such command 'toy-bites'" in done[8].stderr
     laws = site.checks(*(["check_head", f"{name}-heads"] for name in modules))
     assert all(laws), laws
 
@@ -453,54 +484,10 @@ def test_help_loads_few_plug_ins_and_ctrl_c_while_one_is_loaded_ends_the_command
     named.append(("afltool.commands", "toy-bytes = interrupted"))
     modules = {f"plug{i}": LIGHT for i in range(10)} | {"interrupted": "raise KeyboardInterrupt"}
     site = Site(tmp_path / "site").add("ten", modules, named)
-    done = site.lines(["info", road.head], ["head", "-h"], ["run", "-h"])
-    assert done[0].err == ""
-    assert done[1].err.splitlines() == [
-        "loaded plug0 numpy",
-        "loaded plug7 numpy",
-    ]  # whose names it shows
-    assert done[2].err.splitlines()[:1] == ["loaded plug4 numpy"]  # those of schemes
+    info, head, run = in_turn([["info", road.head], ["head", "-h"], ["run", "-h"]], env=site.env)
+    loads = [re.findall("^loaded .*", said, re.M) for said, *_ in (info, head, run)]
+    assert loads[:2] == [[], ["loaded plug0 numpy", "loaded plug7 numpy"]]  # whose names it shows
+    assert loads[2][0] == "loaded plug4 numpy"  # those of schemes
     ended = subprocess.run([COMMAND, "toy-bytes"], env=site.env, capture_output=True, text=True)
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
-
-
-# ------------------------------------------------------------ a wheel
-
-
-@pytest.mark.slow
-def test_a_wheel_of_plug_ins_is_used_in_another_environment(tmp_path, road):
-    """An environment of its own with the head and the rival of the page."""
-    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    python = tmp_path / "env" / "bin" / "python"
-    place = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "env")})
-    Path(place, "shared.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
-    (source := tmp_path / "toy").mkdir()
-    (source / "pyproject.toml").write_text(examples("A plug-in", "toml")[0])
-    (source / "nearest_mean.py").write_text(examples("A head")[0])
-    (source / "trimmed_mean.py").write_text(examples("A baseline")[0])
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(source)]
-    subprocess.run([*pip, *build], check=True, capture_output=True)
-    (wheel,) = map(str, tmp_path.glob("*.whl"))
-    install = ["--python", str(python), "install", "-q", "--no-index", "--no-deps", wheel]
-    subprocess.run([*pip, *install], check=True, capture_output=True)
-
-    def run(module, *words):
-        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        line = [python, "-m", module, *map(str, words)]
-        done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    (tmp_path / "test_toy.py").write_text(examples("A test")[0])
-    run("pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_toy.py")
-    (study := tmp_path / "s.toml").write_text(
-        f'train-features = "{road.train}"\ntest-features = "{road.test}"\nclients = 4\n'
-        '[[method]]\nhead = "nearest-mean"\nshrink = [0, 0.5]\n'
-        '[[method]]\nbaseline = "trimmed-mean"\nrounds = 1\nthreads = 1\n'
-    )
-    run("afltool", "study", study, "-o", tmp_path / "S", "--jobs", 2)
-    table = run("afltool", "table", tmp_path / "S")
-    assert "nearest-mean" in table
-    assert "trimmed-mean" in table

@@ -61,7 +61,7 @@ def test_a_feature_that_dies_is_refused_with_what_helps(X, tmp_path, cli):
                  "--allow-constant"):  # fmt: skip
         assert word in said(done)
     assert not (tmp_path / "x.h5").exists()
-    for more in (["--allow-constant"], ["--unlabelled"]):
+    for more in (["--allow-constant"], ["--unlabeled"]):
         kept = import_(cli, tmp_path, X, *more)
         assert kept.exit_code == 0, kept.stderr
         assert "2 of 7 features keep fewer than 8 steps" in said(kept)
@@ -79,7 +79,7 @@ def test_features_that_do_not_vary_lose_nothing(tmp_path, cli):
     assert done.exit_code == 0, done.stderr
     assert "fewer than" not in done.stderr
     assert import_(cli, tmp_path, X[:1] + 1e-5).exit_code == 3  # one class, and nothing else
-    assert import_(cli, tmp_path, X[:1] + 1e-5, "--unlabelled").exit_code == 0
+    assert import_(cli, tmp_path, X[:1] + 1e-5, "--unlabeled").exit_code == 0
 
 
 def test_float32_may_take_everything_too(tmp_path, cli):

@@ -205,7 +205,7 @@ def test_a_run_without_a_ridge_goes_on_with_what_is_done(few, tmp_path, cli):
         assert "made differently" in done.stderr
 
 
-@pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 2, "--standardise"]])
+@pytest.mark.parametrize("more", [["--min-norm"], ["--ridge", 2, "--standardize"]])
 def test_what_the_message_of_a_given_head_file_advises_is_taken(more, few, tmp_path, cli):
     """A head file holds its options; those that solve may change can be given beside it."""
     head = afltool.head("linear", tmp_path / "h0.h5", head_options={"ridge": 0})

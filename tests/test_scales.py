@@ -74,7 +74,7 @@ def least_squares(Z, Y, options):
     if options.get("intercept"):
         mean_z, mean_y = Z.mean(axis=0), Y.mean(axis=0)
     Z = Z - mean_z
-    if options.get("standardise"):
+    if options.get("standardize"):
         deviation = Z.std(axis=0)
         Z = Z / np.where(deviation > 1e-12, deviation, 1.0)
     return Z @ ridge(Z, Y - mean_y, options["ridge"], bool(options.get("intercept"))) + mean_y
@@ -166,10 +166,10 @@ def compare(name, options, which, must_solve=False):
     assert np.abs(nine - one).max() < largest
 
 
-INTERCEPT, STANDARDISE = {"intercept": True}, {"standardise": True}
+INTERCEPT, STANDARDIZE = {"intercept": True}, {"standardize": True}
 OF_RIDGE = [  # each ridge with two ways, each way with a ridge that is given
-    {"ridge": "auto"}, {"ridge": "auto", **INTERCEPT, **STANDARDISE}, {"ridge": 1.0, **INTERCEPT},
-    {"ridge": 1.0, **STANDARDISE}, {"ridge": 1e-4}, {"ridge": 1e-4, **INTERCEPT, **STANDARDISE},
+    {"ridge": "auto"}, {"ridge": "auto", **INTERCEPT, **STANDARDIZE}, {"ridge": 1.0, **INTERCEPT},
+    {"ridge": 1.0, **STANDARDIZE}, {"ridge": 1e-4}, {"ridge": 1e-4, **INTERCEPT, **STANDARDIZE},
 ]  # fmt: skip
 OF_SOFTMAX = [
     {"rounds": 3},

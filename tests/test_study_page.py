@@ -194,8 +194,8 @@ def trial(road, tmp_path_factory):
     lines = [f"{one},{'f' if i % 2 else 'm'}" for i, one in enumerate(ids)]
     (away / "sex.csv").write_text("\n".join(["row,sex", *lines]) + "\n")
     by = f"{away / 'sex.csv'}:sex"
-    north = afltool.counts(road.head, road.test, root / "sent", client="north", by=by)
-    west = afltool.counts(road.head, road.test, away / "sent", client="<b>west", by=by)
+    north = afltool.counts(road.head, road.test, root / "sent", client="north", group_by=by)
+    west = afltool.counts(road.head, road.test, away / "sent", client="<b>west", group_by=by)
     afltool.aggregate([north, west], root / "total.h5", allow_repeats=True)
     return root
 
@@ -228,7 +228,7 @@ def test_the_page_has_what_its_readers_need(road, trial, trial_page):
 def test_heads_stand_beside_each_other_and_sites_too(road, tmp_path):
     """Figures are those of `evaluate`: of both heads on all rows, of the first on each site's."""
     weak = afltool.solve(road.total, tmp_path / "weak.h5", head_options={"ridge": 1e5})
-    sites = afltool.split(road.test, tmp_path / "sites", test=0.3)
+    sites = afltool.split(road.test, tmp_path / "sites", test_size=0.3)
     for name, rows in zip(("north", "west"), sites, strict=True):
         counts_of_heads([road.head, weak], rows, tmp_path / "trial" / "sent", client=name)
     afltool.aggregate([tmp_path / "trial" / "sent"], tmp_path / "trial" / "total.h5")

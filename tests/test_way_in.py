@@ -54,20 +54,20 @@ def samples(*keys, label="cls"):
     ]
 
 
-@pytest.mark.parametrize("unlabelled", [False, True])
-def test_members_that_are_no_sample_are_counted_and_named(tmp_path, told, unlabelled):
+@pytest.mark.parametrize("unlabeled", [False, True])
+def test_members_that_are_no_sample_are_counted_and_named(tmp_path, told, unlabeled):
     """Names of samples may have dots; links are no images."""
     keys = ["a", "img.v2.07", "d.e/img.v2.08", "d.e/b"]
     write_tar(tmp_path / "good" / "s.tar", samples(*keys))
-    found = open_dataset(f"webdataset:{tmp_path / 'good'}", "train", unlabelled=unlabelled)
+    found = open_dataset(f"webdataset:{tmp_path / 'good'}", "train", unlabeled=unlabeled)
     assert found.row_ids.tolist() == [f"s/{key}".encode() for key in keys]
     assert "left out" not in told.text
-    assert unlabelled or found.labels.tolist() == [0, 1, 0, 1]
+    assert unlabeled or found.labels.tolist() == [0, 1, 0, 1]
     more = [("a.seg.png", png()), ("b.seg.png", png()), ("a.txt", b"x"), ("README", b"x"),
             ("a.meta.json", b"{}"), ("stats.json", b"{}"), ("._a.png", b"x")]  # fmt: skip
     for i in range(2):
         write_tar(tmp_path / "odd" / f"s{i}.tar", [*samples("a", "b"), *more])
-    assert len(open_dataset(f"webdataset:{tmp_path / 'odd'}", "train", unlabelled=unlabelled)) == 4
+    assert len(open_dataset(f"webdataset:{tmp_path / 'odd'}", "train", unlabeled=unlabeled)) == 4
     assert "left out 14 members that are no image and no label: .seg.png (4)" in told.text
     assert "and 1 more" in told.text
     path = write_tar(tmp_path / "links" / "s.tar", samples("a", "b"))
@@ -76,7 +76,7 @@ def test_members_that_are_no_sample_are_counted_and_named(tmp_path, told, unlabe
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.LNKTYPE, "a.png"
             file.addfile(link)
-    assert len(open_dataset(f"webdataset:{path}", "train", unlabelled=unlabelled)) == 2
+    assert len(open_dataset(f"webdataset:{path}", "train", unlabeled=unlabeled)) == 2
     assert "left out 2 members that are no image and no label: .png (1), .cls (1)" in told.text
 
 
@@ -123,7 +123,7 @@ def test_labels_that_mean_none_are_refused_unless_they_are_listed(tmp_path):
                 open_dataset(spec, "train")
             found = open_dataset(spec, "train", classes=("b", none, "a"))
             assert sorted(found.labels.tolist()) == [0, 1, 1, 2]
-            assert len(open_dataset(spec, "train", unlabelled=True)) == 4
+            assert len(open_dataset(spec, "train", unlabeled=True)) == 4
         np.savez(at / "x.npz", x=np.eye(4), y=np.array(["a", none, "b", none]))
         with pytest.raises(InvalidDataError, match=f"2 of 4 rows have the label '{none}'"):
             afltool.import_embeddings(at / "x.npz", at / "x.h5")

@@ -130,7 +130,7 @@ def test_every_source_gives_the_rows_of_a_folder(images, tmp_path, kind, monkeyp
     for split in ("train", "test"):
         ours = open_dataset(spec, split, **more)
         same(ours, open_dataset(f"imagefolder:{images}", split))
-        bare = open_dataset(spec, split, unlabelled=True, **more)
+        bare = open_dataset(spec, split, unlabeled=True, **more)
         assert bare.row_ids.tolist() == ours.row_ids.tolist()
         assert (bare.labels, bare.classes) == (None, ())
         assert np.array_equal(np.asarray(bare.load(4)), np.asarray(ours.load(4)))
@@ -197,7 +197,7 @@ def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_
              "engine": "torch"}  # fmt: skip
     folder = afltool.extract(data=f"imagefolder:{images}", out=tmp_path / "folder.h5", **small)
     given = {**small, "data": f"webdataset:{write_shards(tmp_path / 'tar', listed(images))}"}
-    parts = [afltool.extract(out=tmp_path / f"{i}.h5", shard=f"{i}/2", unlabelled=True, **given)
+    parts = [afltool.extract(out=tmp_path / f"{i}.h5", shard=f"{i}/2", unlabeled=True, **given)
              for i in range(2)]  # fmt: skip
     bare = afltool.merge(parts, tmp_path / "bare.h5")
     with open_features(bare) as found:
@@ -218,11 +218,11 @@ def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_
     ):
         done = cli(*line)
         assert done.exit_code == 2, line
-        assert "bare.h5 has no labels (made with --unlabelled)" in done.stderr
+        assert "bare.h5 has no labels (made with --unlabeled)" in done.stderr
         assert not out.exists()
     for name, value in (("classes", ("a", "b")), ("y", "grade")):
-        with pytest.raises(UsageError, match=f"--{name} is not used with --unlabelled"):
-            afltool.extract(backbone="narrow", unlabelled=True, **{name: value})
+        with pytest.raises(UsageError, match=f"--{name} is not used with --unlabeled"):
+            afltool.extract(backbone="narrow", unlabeled=True, **{name: value})
 
 
 # ---------------------------------------------------------------- which files
@@ -278,21 +278,21 @@ def test_folders_are_read_at_any_depth(tmp_path):
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to)
     (deep / "notes.txt").write_text("no image")
-    found = open_dataset(f"imagefolder:{deep}", "train", unlabelled=True)
+    found = open_dataset(f"imagefolder:{deep}", "train", unlabeled=True)
     assert len(found) == 9
     assert found.row_ids.tolist() == sorted(found.row_ids.tolist())
     assert found.row_ids[0] == b"0.png"
     assert found.labels is None
-    cut = open_dataset(f"imagefolder:{images}", "train", unlabelled=True)
+    cut = open_dataset(f"imagefolder:{images}", "train", unlabeled=True)
     assert cut.row_ids[0].startswith(b"train/")
     with pytest.raises(InputError, match="test"):
-        open_dataset(f"imagefolder:{images}", "test", unlabelled=True)
+        open_dataset(f"imagefolder:{images}", "test", unlabeled=True)
     spread = cut.limited(4)
     assert [cut.row_ids.tolist().index(one) for one in spread.row_ids.tolist()] == [0, 2, 4, 6]
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InvalidDataError, match="in the split train, found none"):
-        open_dataset(f"imagefolder:{empty}", "train", unlabelled=True)
+        open_dataset(f"imagefolder:{empty}", "train", unlabeled=True)
 
 
 # ---------------------------------------------------------------- damage
@@ -383,7 +383,7 @@ def test_what_parquet_lacks_is_said(images, tmp_path):
     write_parquet(path, rows, label=[0, 1, -1] * 4)
     with pytest.raises(InvalidDataError, match="row 2 has the label -1, expected 0 to 2, of 3"):
         open_dataset(f"parquet:{path}", "train")
-    assert len(open_dataset(f"parquet:{path}", "train", unlabelled=True)) == 12
+    assert len(open_dataset(f"parquet:{path}", "train", unlabeled=True)) == 12
     write_parquet(path, rows, (), label=["a", None, "b"] * 4)
     with pytest.raises(InvalidDataError, match="row 1 has the label None, expected one"):
         open_dataset(f"parquet:{path}", "train")
@@ -448,7 +448,7 @@ def test_a_table_in_any_order_is_one_data_set_until_an_image_changes(folder, tmp
     with pytest.raises(InputError, match=r"images\.\w+ names .*--data-root"):
         open_dataset(f"table:{elsewhere}", "train")
     bare = write(folder / "bare.csv", [{"path": one["path"]} for one in rows_of(folder)])
-    assert len(open_dataset(f"table:{bare}", "train", unlabelled=True)) == 36
+    assert len(open_dataset(f"table:{bare}", "train", unlabeled=True)) == 36
     with pytest.raises(InvalidDataError, match="no label"):
         open_dataset(f"table:{bare}", "train")
     with pytest.raises(InvalidDataError, match="no row has 'test' in its column split"):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..plugins import COMMANDS, behind, doors, left_out
+from ..plugins import Registry
 from ..renamed import RENAMED
 from ..values.text import shown
 from . import _console
@@ -71,17 +70,20 @@ OWN = {
 }
 
 
-@cache
+def _part(text: str, module: Any) -> tuple[dict[str, Command], Callable[[Path], Any]]:
+    """The commands of another part by name, and its `status_of`."""
+    theirs = dict(getattr(module, "commands", dict)())
+    if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
+        raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
+    return theirs, getattr(module, "status_of", lambda folder: None)
+
+
+PARTS = Registry("afltool.commands", dict[str, Any](), _part)
+
+
 def added() -> dict[str, Command]:
-    """The commands of other parts and packages by name; what cannot be loaded is left out."""
-    found: dict[str, Command] = {}
-    for name in doors(COMMANDS):
-        with left_out(name):
-            theirs = dict(getattr(behind(COMMANDS, name), "commands", dict)())
-            if strange := [key for key, one in theirs.items() if not isinstance(one, Command)]:
-                raise TypeError(f"{strange[0]!r} of commands() is no Command of `cli.commands`")
-            found = {**theirs, **found}
-    return found
+    """The commands of other parts and packages by name; of two of one name the first."""
+    return {k: one for theirs, _ in reversed([*PARTS.values()]) for k, one in theirs.items()}
 
 
 class Group(typer.core.TyperGroup):

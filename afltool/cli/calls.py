@@ -11,8 +11,8 @@ from ..options.common import STDOUT
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
 from ..options.features import ExtractNodes
 from ..options.look import Diff, Found, Info, StatusOf, Store, Verify
-from ..plugins import asked
 from ._console import print_json, say, tell
+from .app import PARTS
 from .commands import show
 
 LONGEST = 200  # characters of a value that a line of `diff` has
@@ -74,7 +74,8 @@ def status(o: StatusOf) -> None:
     from ..rendering.tables import print_status
     from ..runs.slurm.states import status as look
 
-    facts, print_it = asked("status_of", o.folder) or (look(o.folder), print_status)
+    theirs = filter(None, (status_of(o.folder) for _, status_of in PARTS.values()))
+    facts, print_it = next(theirs, None) or (look(o.folder), print_status)
     _show_found(facts, o, o.folder, print_it)
 
 

@@ -25,14 +25,14 @@ def open_dataset(
     classes: Sequence[str] | None = None,
     limit: int | None = None,
     data_root: Path | None = None,
-    unlabelled: bool = False,
+    unlabeled: bool = False,
     y: str | None = None,
 ) -> ImageDataset:
     """The data set ``spec`` (see `options.datasets`), its rows listed, no image decoded yet.
 
     ``classes``: names in the order that labels count; they hold every class of the data, and may
     hold more; by default the data set's own. ``limit``: at most so many rows, spread over the
-    classes. ``data_root``, ``unlabelled``, ``y``: see `DatasetRequest`.
+    classes. ``data_root``, ``unlabeled``, ``y``: see `DatasetRequest`.
 
     Raises `UsageError`: unknown names and options; `InputError`: missing or damaged files, with
     where to put them; `InvalidDataError`: rows or classes that cannot be used.
@@ -44,7 +44,7 @@ def open_dataset(
         names = ", ".join(one.shown for one in DATASETS.values() if one.columns)
         raise UsageError(f"{spec}: --y names the column of labels of {names}; leave it out")
     known = None if classes is None else _checked_classes(classes)
-    request = DatasetRequest(spec, path, split, known, data_root, unlabelled, y or "label")
+    request = DatasetRequest(spec, path, split, known, data_root, unlabeled, y or "label")
     dataset: ImageDataset = import_module(kind.module, __name__).open_rows(request)
     return dataset if limit is None else dataset.limited(limit)
 

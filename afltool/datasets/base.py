@@ -38,7 +38,7 @@ class DatasetRequest:
     split: str
     classes: tuple[str, ...] | None = None
     data_root: Path | None = None
-    unlabelled: bool = False
+    unlabeled: bool = False
     y: str = "label"
 
     @property
@@ -118,7 +118,7 @@ def make_dataset(
     names.check_text("data set", name)
     if not len(row_ids):
         raise InvalidDataError(f"{name}: expected images in the split {split}, found none.")
-    if labels is None or request.unlabelled:
+    if labels is None or request.unlabeled:
         return ImageDataset((), row_ids, None, digest("unlabelled", split, source), load, describe)
     classes = classes or class_names(request, labels)
     for label in classes:
@@ -164,7 +164,7 @@ def image_column(
     request: DatasetRequest, where: str, columns: Sequence[str], images: Sequence[str]
 ) -> str:
     """The one column of images, beside which there is one of labels."""
-    if len(images) != 1 or not (request.unlabelled or request.y in columns):
+    if len(images) != 1 or not (request.unlabeled or request.y in columns):
         raise InvalidDataError(
             f"{where}: expected a column {request.y} of labels (--y names another) and one of "
             f"images; found the columns {shorten(columns)}, of images {shorten(images) or 'none'}: "
@@ -198,7 +198,7 @@ def array_dataset(
     labels: NDArray[np.integer[Any]],
     source: str,
 ) -> ImageDataset:
-    """Pixels in memory, ``(n, h, w)`` grey or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
+    """Pixels in memory, ``(n, h, w)`` gray or ``(n, h, w, 3)`` RGB; ids such as ``train/00017``."""
     from PIL import Image
 
     n = len(labels)

@@ -23,7 +23,7 @@ _NOT_APPLIED = ("ModalityLUTSequence", "VOILUTSequence", "SharedFunctionalGroups
 def read_dicom(data: bytes, check_size: Callable[[int, int], None]) -> Image:
     """The picture of a DICOM file with one frame; ``check_size(width, height)`` before its pixels.
 
-    Stored grey values go through the rescale slope and intercept, then through the first window
+    Stored gray values go through the rescale slope and intercept, then through the first window
     (centre, width, and its function); from that range, or without a window from the range of the
     bits stored, from its least value to the largest, linearly to 0..255 and rounded (PS3.3, C.11.1
     and C.11.2). MONOCHROME1 is inverted. Colors are those of 8 bits.
@@ -50,16 +50,16 @@ def read_dicom(data: bytes, check_size: Callable[[int, int], None]) -> Image:
         )
     check_size(file.Columns, file.Rows)
     pixels, kind = file.pixel_array, file.PhotometricInterpretation
-    grey = kind in ("MONOCHROME1", "MONOCHROME2")
-    if pixels.ndim != (2 if grey else 3) or pixels.dtype.itemsize > 1 + grey:
+    gray = kind in ("MONOCHROME1", "MONOCHROME2")
+    if pixels.ndim != (2 if gray else 3) or pixels.dtype.itemsize > 1 + gray:
         raise ValueError(
-            f"{kind} with {file.BitsStored} bits; expected grey (MONOCHROME1, MONOCHROME2) with up "
+            f"{kind} with {file.BitsStored} bits; expected gray (MONOCHROME1, MONOCHROME2) with up "
             "to 16, or RGB or YBR with 8"
         )
-    return Image.fromarray(_grey(file, pixels) if grey else pixels).convert("RGB")
+    return Image.fromarray(_gray(file, pixels) if gray else pixels).convert("RGB")
 
 
-def _grey(file: Any, pixels: Any) -> U8:
+def _gray(file: Any, pixels: Any) -> U8:
     """By a table of all values that the pixels can have, which is smaller than a picture."""
     from pydicom.pixels.processing import apply_modality_lut, apply_windowing
 
@@ -81,7 +81,7 @@ def _grey(file: Any, pixels: Any) -> U8:
     if width is None:  # pydicom gives those of a window as they are
         low, high = min(low, high), max(low, high)
     part = (apply_windowing(shown, file) - low) / (high - low)
-    grey = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
+    gray = np.rint(np.clip(part, 0, 1) * 255).astype(np.uint8)
     inverted = file.PhotometricInterpretation == "MONOCHROME1"
-    found: U8 = (255 - grey if inverted else grey)[pixels.astype(np.int32) - info.min]
+    found: U8 = (255 - gray if inverted else gray)[pixels.astype(np.int32) - info.min]
     return found

@@ -38,10 +38,10 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     root, prefix = folder / request.split, f"{request.split}/"
     if not any((folder / split).is_dir() for split in SPLITS):
         root, prefix = folder, ""
-        if not request.unlabelled:
+        if not request.unlabeled:
             _check_not_cut(request)
     listed = list_images(root, prefix, ending, spec)
-    if request.unlabelled:
+    if request.unlabeled:
         return from_files(request, listed, folder)
     files = [file for file in listed if b"/" in file[0][len(prefix) :]]
     if outside := sorted(os.fsdecode(file[0]) for file in {*listed} - {*files}):

@@ -50,7 +50,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
         return decode(content or b"", describe(i))
 
     names, labels = (), None
-    if not request.unlabelled:
+    if not request.unlabeled:
         names = tuple(getattr(data.features[label], "names", ()))
         table = data.with_format("arrow").select_columns([label])[:]
         labels = label_names(f"{request.spec}, {split} split", label, table, names)

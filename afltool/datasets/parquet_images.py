@@ -71,7 +71,7 @@ def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterat
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         most = max((one.total_byte_size for one in groups), default=0)
         memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
-        table = None if request.unlabelled else file.read([request.y])
+        table = None if request.unlabeled else file.read([request.y])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
     labels = [""] * len(places)
     if table is not None:

@@ -27,7 +27,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     classes are all labels of the table, whatever the split.
     """
     table = Path(request.path)
-    needed = ("path",) if request.unlabelled else ("path", request.y)
+    needed = ("path",) if request.unlabeled else ("path", request.y)
     columns = read_columns(table, needed, ("split",))
     paths, *labels = (_filled(table, name, columns[name]) for name in needed)
     chosen = _rows_of_split(table, columns, request.split, len(paths))
@@ -41,7 +41,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             raise InvalidDataError(f"{table}: {len(odd)} paths are {what}: {shorten(odd)}.")
     base = request.data_root or table.parent
     listed = [_stat(base, paths[i], table) for i in chosen]
-    if request.unlabelled:
+    if request.unlabeled:
         return from_files(request, listed, base)
     classes = class_names(request, labels[0])
     return from_files(request, listed, base, [labels[0][i] for i in chosen], classes)

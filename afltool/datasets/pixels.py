@@ -130,9 +130,9 @@ def _from_16_bits(image: Image) -> Image:
             f"integers from {values.min()} to {values.max()}, expected 0 to 65535; "
             "save it with 8 or 16 bits"
         )
-    grey = np.empty(values.shape, dtype=np.uint8)
-    for row, numbers in zip(grey, values, strict=True):  # row by row: a tenth of the memory
+    gray = np.empty(values.shape, dtype=np.uint8)
+    for row, numbers in zip(gray, values, strict=True):  # row by row: a tenth of the memory
         row[:] = (numbers.astype(np.int64) + 128) // 257
     if getattr(image, "tag_v2", {}).get(262) == 0:  # a TIFF whose white is zero
-        np.subtract(255, grey, out=grey)  # Pillow inverts 8 bits of it, and 16 it does not
-    return pil.fromarray(grey).convert("RGB")
+        np.subtract(255, gray, out=gray)  # Pillow inverts 8 bits of it, and 16 it does not
+    return pil.fromarray(gray).convert("RGB")

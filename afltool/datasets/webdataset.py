@@ -64,10 +64,10 @@ def _rows(shard: Path, request: DatasetRequest, others: Counter[str]) -> Iterato
     for key, parts in sorted(samples.items(), key=lambda one: _place(one[1])):
         image, of = parts.get("images"), _FIELD.sub("", key)
         given = [parts[kind] for kind in (".cls", ".json") if kind in parts]
-        texts = (_label(shard, one) for one in given if not request.unlabelled)
+        texts = (_label(shard, one) for one in given if not request.unlabeled)
         text = next(filter(None, texts), "")
         is_field = of != key and "images" in samples.get(of, ())
-        if image and (text or (request.unlabelled and (given or not is_field))):
+        if image and (text or (request.unlabeled and (given or not is_field))):
             yield key, text, image.offset_data, image.size
         elif is_field or not (image or text):
             left += [member.name for member in parts.values()]

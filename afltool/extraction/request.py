@@ -16,6 +16,7 @@ from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
 from ..datasets.packed import matching
 from ..files.hdf5 import recipe, strict
+from ..options.base import fields_of
 from ..options.common import BEHIND_COLON, FROZEN_FILE
 from ..options.datasets import DATASETS, named
 from ..options.features import ExtractOptions, default_store
@@ -47,7 +48,7 @@ class Asked:
     def dataset(self) -> ImageDataset:
         """The images, listed once."""
         o = self.given
-        how = {name: getattr(o, name) for name in ("data_root", "limit", "unlabelled", "y")}
+        how = {name: getattr(o, name) for name in ("data_root", "limit", "unlabeled", "y")}
         return open_dataset(o.data, o.split, classes=self.classes(), **how)
 
     def classes(self) -> tuple[str, ...] | None:
@@ -96,8 +97,8 @@ class Asked:
     def recipe(self) -> dict[str, Any]:
         """With the options as they are, or digests of what they name."""
         dataset, o = self.dataset, self.given
-        kept = ALWAYS | o.changed().keys()
-        options = {k: getattr(o, k) for k in o.stored(*BY_CONTENT, "node") if k in kept}
+        unsaid = fields_of(type(o)).keys() - ALWAYS - o.changed().keys()
+        options = o.stored(*BY_CONTENT, "node", *unsaid)
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             options["node"] = nodes[0] if len(nodes) == 1 else nodes
         if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):

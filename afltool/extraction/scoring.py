@@ -116,7 +116,7 @@ class Scorer:
 
     def _sets(self, head: CalibratedHead, V: F64) -> list[list[Any]]:
         """The set of each row as JSON, its classes by their scores; alone in a list."""
-        kept = head.kept(V, self.options.coverage or 0.0, self.options.per_class)
+        kept = head.kept(V, self.options.coverage or 0.0, self.options.class_conditional)
         order = np.argsort(-V, axis=1, kind="stable")
         named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
         return [[json_text(one, ensure_ascii=False)] for one in named]

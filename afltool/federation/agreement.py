@@ -16,7 +16,7 @@ from unicodedata import normalize
 from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
-from ..heads import HEADS, make_options
+from ..heads import HEADS, read_head
 from ..values.text import difference, json_text, shown
 from .keys import DOMAIN, Keys, Party, canonical
 
@@ -173,8 +173,7 @@ class Agreement:
         _expect("head", ", ".join(HEADS), name in HEADS, name)
         for what in (what for what, value in given.items() if type(value) is int):
             _within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
-        options = make_options(name, given)
-        written = options.as_dict()
+        written = read_head(name, given).options.as_dict()
         where = difference(written, given, "of the head", "agreed")
         same = canonical(written) == canonical(given)
         _expect("options of the head", "what it writes", same, where)

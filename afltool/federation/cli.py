@@ -115,7 +115,7 @@ class Join(Party, NamedRows):
 
     data: Path = Field(description=DATA)
     test: Path | None = Field(None, description="test rows, for an evaluation")
-    by: str = Field("", description="TABLE:COLUMN, the group of each test row")
+    group_by: str = Field("", description="TABLE:COLUMN, the group of each test row")
     approve: str | None = Field(None, description="the code, as you heard it")
     allow: Protection = Field("masked", description="signed: let the server read your sums")
     again: bool = Field(False, description="allow rows that were summed in another session")

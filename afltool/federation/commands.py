@@ -236,18 +236,18 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
     if counted and not o.test:
         log.warning("session: this site counts no test rows: pass --test FILE if it has some")
     groups = counted.groups if counted and o.test else ()
-    if bool(groups) != bool(o.by):
-        raise UsageError(f"--by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
+    if bool(groups) != bool(o.group_by):
+        raise UsageError(f"--group-by TABLE:COLUMN is for groups; agreed: {[*groups] or 'none'}")
     private_folder(o.out)  # before a table's rows come into it
     raw = {} if agreed.scale is None else RAW
     columns = agreed.space.get(COLUMNS) if o.data.suffix in TABLES else None
     agreed_on = {"space": {**agreed.space, COLUMNS: columns}, "classes": agreed.classes}
-    how = options_as({**raw, **(given := o.to(NamedRows).changed())}, agreed_on, unlabelled=False)
+    how = options_as({**raw, **(given := o.to(NamedRows).changed())}, agreed_on, unlabeled=False)
     new = [path for path in (o.out / "data.h5", o.out / "test.h5") if not path.exists()]
     test = o.test and features(o.test, o.out / "test.h5", how)
     train = features(o.data, o.out / "data.h5", how, given)
     try:
-        return SiteRows.of_files(agreed, train, test, o.by)
+        return SiteRows.of_files(agreed, train, test, o.group_by)
     except (InputError, MismatchError):
         for path in new:  # so that a table may be given again, corrected
             path.unlink(missing_ok=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import msgpack
 
 from ..errors import InvalidDataError, MismatchError, NumericalError
-from ..heads import base, invariants, make_head, make_options
+from ..heads import base, invariants, read_head
 from ..heads.base import Block, Head, Task, binding
 from ..math.blas import length, unpack
 from ..math.ridge import gram_matrix
@@ -35,7 +35,7 @@ H = TypeVar("H", bound=Task)
 
 def first_head(agreed: Agreement) -> Head:
     """The head before its first round: of its name and options alone, nobody sends it."""
-    head = make_head(agreed.head.name, agreed.head.options)
+    head = read_head(agreed.head.name, agreed.head.options)
     head = head.bind(agreed.space["dim"], len(agreed.classes))
     if head.digest() != agreed.head.digest:
         raise MismatchError("this afltool makes another first head than was agreed on")
@@ -56,8 +56,9 @@ def statistics_of(agreed: Agreement, head: Task, blocks: Iterable[Block]) -> Sta
 def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
     """The head one phase further, as everybody solves it; ``ridge``: in place of its own."""
     if ridge is not None:
-        options = make_options(head.name, {**head.options.as_dict(), "ridge": ridge})
-        head = type(head).begin(options).bind(head.dim or 0, head.classes or 0)
+        options: Any = head.options  # of a head that has a ridge
+        made = type(head).begin(replace(options, ridge=ridge))
+        head = made.bind(head.dim or 0, head.classes or 0)
     return head.absorb(total)[0]
 
 

@@ -69,7 +69,7 @@ class Features:
     def labels(self) -> Labels:
         """The label of each row, int64 (n,); `UsageError` where the file has none."""
         if self.given_labels is None:
-            raise UsageError(f"{self.path} has no labels (made with --unlabelled); expected some")
+            raise UsageError(f"{self.path} has no labels (made with --unlabeled); expected some")
         return self.given_labels
 
     def __len__(self) -> int:

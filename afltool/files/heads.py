@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
-from ..heads import HEADS, make_head, options_class
+from ..heads import HEADS, make_head, options_class, read_head
 from ..heads.base import LAST, Classifier, Head, Stored
 from ..options.base import flag
 from ..progress import log
@@ -101,7 +101,7 @@ def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
     try:
         if header["phase"] is None:  # it is its arrays, whatever has gone of what they were made by
             options = {k: v for k, v in options.items() if k not in options_class(name).GONE}
-        return make_head(name, options)
+        return read_head(name, options)
     except UsageError as error:
         raise CorruptFileError(f"{path} is of another version, or damaged: {error}") from None
 

@@ -146,7 +146,7 @@ class ClientRows:
         """
         from .tables import column_by_row
 
-        values = column_by_row("--by", by, self.rows.row_ids)
+        values = column_by_row("--group-by", by, self.rows.row_ids)
         if unknown := sorted(set(values) - set(names)):
             text = f"{by} has the group {unknown[0]!r}, which is not one of {', '.join(names)}"
             raise InvalidDataError(f"{text}: every site counts the same groups")

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..options.base import Absent, fields_of, made_for
+from ..options.base import Absent, by_name, fields_of, made_for
 from ..options.common import OWN_HEADS
 from ..plugins import Registry
 from .deepafl.options import DeepAFLOptions
@@ -104,3 +104,8 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
     """A new head before its first phase; options not given keep their defaults."""
     return head_class(name).begin(make_options(name, options))
+
+
+def read_head(name: str, stored: Mapping[str, Any]) -> Head:
+    """The head before its first phase whose options a file has, as `HeadOptions.as_dict` writes."""
+    return make_head(name, by_name(options_class(name), stored))

@@ -27,7 +27,7 @@ from ..options.evaluation import Calibration
 from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
 from ..values.ridge_spec import ONE
-from . import make_head
+from . import read_head
 from .base import Classifier, FeatureMap, Shape, Stored, state
 from .checks import reported_scores
 from .options import HeadOptions
@@ -71,7 +71,7 @@ class CalibratedHead(Classifier):
     @classmethod
     def begin(cls, options: Any) -> Self:
         described = json.loads(options.head)
-        return cls(options, inner=make_head(described["name"], described["options"]))
+        return cls(options, inner=read_head(described["name"], described["options"]))
 
     @classmethod
     def of(
@@ -202,7 +202,7 @@ def platt(x: F64, counts: I64) -> tuple[float, float]:
 
 
 def isotonic(x: F64, counts: I64) -> tuple[F64, F64]:
-    """Knots and levels of a rising map, linear between knots and level beyond: centred isotonic
+    """Knots and levels of a rising map, linear between knots and level beyond: centered isotonic
     regression (Oron and Flournoy, 2017). Each block of pooled violators has its share of the class,
     1/(n + 2) away from 0 and 1, at its mean x."""
     from scipy.optimize import isotonic_regression  # whose import takes long

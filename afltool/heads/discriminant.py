@@ -103,14 +103,14 @@ class DiscriminantHead(Head):
             Q = total.arrays[SQUARES] * (1.0 if bits is None else 4.0**-bits)
             moments = Moments.of(Q.sum(axis=1), H, total.class_counts)
             if check:
-                moments.check(VARIANCE_FLOOR * max(float(moments.centred.max()), 0.0), True)
+                moments.check(VARIANCE_FLOOR * max(float(moments.centered.max()), 0.0), True)
             learned = {"means": means_of(H, counts), "variances": variances_of(Q, H, counts)}
         else:
             packed = total.arrays[GRAMS if o.rule == "qda" else GRAM]
             grams = [gram_matrix(one, bits) for one in np.atleast_2d(packed)]
             raw = np.sum([np.diag(one) for one in grams], axis=0)
             moments = Moments.of(raw, H, total.class_counts)
-            ridge = o.shrinkage * max(float(moments.centred.mean()), 0.0)
+            ridge = o.shrinkage * max(float(moments.centered.mean()), 0.0)
             if check:
                 moments.check(o.lam if o.rule == "fed3r" else ridge, constant=True)
             learned = self._of_grams(grams, H, counts)

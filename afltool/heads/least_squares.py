@@ -99,7 +99,7 @@ class RidgeHead(LinearInFeatures):
         squares = 2 if isinstance(ridge, float) and validation is None else 5
         memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
         with named(drawn):
-            problem = Problem.of(total, o.intercept, o.standardise, drawn)
+            problem = Problem.of(total, o.intercept, o.standardize, drawn)
             kept = sum(g * n for g, n in total.gammas.items()) if o.keep_gamma else 0.0
             choice = chosen_ridge(ridge, problem, validation)
             W, facts = solve(problem, choice, kept, o.min_norm)

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from ..options.base import Absent, Choices, Options, fields_of, grammar, set_of
+from ..options.base import Absent, Choices, Options, Stored, grammar, set_of
 from ..values.names import Phase
 from ..values.ridge_spec import parse_fixed, parse_ridge
 
@@ -43,13 +43,9 @@ class HeadOptions(Options):
     SECOND: ClassVar[str] = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Values by name, as files have them; of an `Absent` option only another value."""
-        said = {}
-        for name, info in fields_of(type(self)).items():
-            value = getattr(self, name)
-            if not any(isinstance(m, Absent) and m.value == value for m in info.metadata):
-                said[name] = list(value) if isinstance(value, tuple) else value
-        return {**said, **{k: v for k, v in self.GONE.items() if not isinstance(v, Absent)}}
+        """All options, as files have them."""
+        gone = {k: v for k, v in self.GONE.items() if not isinstance(v, Absent)}
+        return {**self.stored(), **gone}
 
     @classmethod
     def changeable(cls) -> frozenset[str]:
@@ -84,7 +80,7 @@ Seed = Annotated[int, Field(ge=0, le=2**64 - 1)]
 class LinearOptions(HeadOptions):
     """Ridge regression on one-hot labels (AFL)."""
 
-    AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardise"})
+    AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardize"})
 
     ridge: RidgeText = Field(default="auto", description=RIDGE_OF)
     gamma: float = Field(default=0.0, ge=0, description=GAMMA)
@@ -96,15 +92,17 @@ class LinearOptions(HeadOptions):
         default=False, description="do not take γ off, as in the paper's 'without RI removal'"
     )
     _variance = "the ridge weighs each feature by its variance: as on features of variance one"
-    standardise: Annotated[bool, Absent(False)] = Field(default=False, description=_variance)
+    standardize: Annotated[bool, Absent(False), Stored("standardise")] = Field(
+        default=False, description=_variance
+    )
 
     def idle(self) -> Iterator[tuple[str, str]]:
         if self.ridge != 0:
             yield "min_norm", "--ridge 0"
 
     def check(self) -> None:
-        if self.standardise and self.keep_gamma:
-            raise UsageError("--keep-gamma needs the original features: leave out --standardise")
+        if self.standardize and self.keep_gamma:
+            raise UsageError("--keep-gamma needs the original features: leave out --standardize")
 
 
 @dataclass(frozen=True, kw_only=True)

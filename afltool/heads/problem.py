@@ -36,13 +36,13 @@ TRUSTED = {"float32": (2.0**-24, 1e-4), "float64": (2.0**-53, 1e-9)}
 
 
 class Problem:
-    """One least-squares problem in float64, centred when there is an intercept; ``standardise``: of
+    """One least-squares problem in float64, centered when there is an intercept; ``standardize``: of
     features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
     ``drawn``: of random features, the number format of their products."""
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
-        standardise: bool = False, drawn: str = "",
+        standardize: bool = False, drawn: str = "",
     ):  # fmt: skip
         d = len(G) - intercept
         self.moments: Moments | None = Moments.of(np.diag(G)[:d].copy(), H[:d], class_counts)
@@ -52,10 +52,10 @@ class Problem:
         self.target, self.outside = float(rows), 0.0  # ‖Y‖², and parameters that are not in G
         self.G, self.H, sums = G, H, H.sum(axis=1)
         if intercept:
-            self.G, self.H, *self.means = rr.centred(G, H, rows)  # type: ignore[assignment]
+            self.G, self.H, *self.means = rr.centered(G, H, rows)  # type: ignore[assignment]
             self.target -= float((class_counts.astype(float) ** 2).sum()) / rows
             self.outside = 1.0
-        if standardise:
+        if standardize:
             means = 0.0 if intercept else sums / rows
             self.spread = rr.spreads(np.diag(self.G) / rows, means)
             self.G = self.G / self.spread[:, None]
@@ -64,10 +64,10 @@ class Problem:
 
     @classmethod
     def of(
-        cls, total: Statistics, intercept: bool = False, standardise: bool = False, drawn: str = ""
+        cls, total: Statistics, intercept: bool = False, standardize: bool = False, drawn: str = ""
     ) -> Problem:
         """The problem in the `GRAM` and `CROSS` of a total, which has rows."""
-        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardise, drawn)
+        made = cls(*system_of(total), total.rows, total.class_counts, intercept, standardize, drawn)
         if total.context.noise:  # added on purpose: these are no longer the sums of any rows
             made.moments = None
         return made
@@ -180,7 +180,7 @@ def checked(
     larger = f", or give a larger {'--penalty' if rows else '--ridge'}"
     raise NumericalError(
         f"rounding of {compute} numbers {what}: the random features of these rows have too little "
-        f"of their own{'; scale the rows first (afltool scale), leave out --standardise' * wide}",
+        f"of their own{'; scale the rows first (afltool scale), leave out --standardize' * wide}",
         advice=larger if wide else FLOAT64,
     )
 
@@ -213,7 +213,7 @@ def _spread_lost(problem: Problem, u: float) -> bool:
     m, least = problem.moments, max(u, len(problem.G) * np.finfo(float).eps)
     if problem.spread is None or m is None:
         return False
-    return bool((m.varies & (m.centred <= least * m.raw)).any())
+    return bool((m.varies & (m.centered <= least * m.raw)).any())
 
 
 def _divided(problem: Problem, ridge: float, B: F64) -> F64:

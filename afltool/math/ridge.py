@@ -30,13 +30,13 @@ CONSTANT = 1e4  # roundings: class sums of a constant feature differ by less (me
 
 @dataclass(frozen=True)
 class Moments:
-    """Of d features: ``means`` x̄, ``raw`` Σx², ``centred`` Σ(x − x̄)² and ``varies``, all (d,):
+    """Of d features: ``means`` x̄, ``raw`` Σx², ``centered`` Σ(x − x̄)² and ``varies``, all (d,):
     whether the class means differ. They lose r times the spacing, not r² times, so they still tell
-    where ``centred`` is rounding alone."""
+    where ``centered`` is rounding alone."""
 
     means: F64
     raw: F64
-    centred: F64
+    centered: F64
     varies: Array
 
     @classmethod
@@ -50,9 +50,9 @@ class Moments:
 
     def check(self, ridge: F64 | float, constant: bool) -> None:
         """Refuse with `NumericalError` features that vary, but whose deviation is lost. ``ridge``:
-        added to ``centred``, (d,) or one; ``constant``: whether the problem has a constant feature,
-        whose place else a single feature far from zero takes."""
-        lost = (self.centred + ridge < self.raw / FARTHEST**2) & (self.raw > 0)
+        added to ``centered``, (d,) or one; ``constant``: whether the problem has a constant
+        feature, whose place else a single feature far from zero takes."""
+        lost = (self.centered + ridge < self.raw / FARTHEST**2) & (self.raw > 0)
         bad = np.flatnonzero(lost & self.varies)
         if len(bad) and (constant or lost.sum() > 1):
             j = int(bad[np.argmax(np.abs(self.means[bad]))])
@@ -113,7 +113,7 @@ def degrees_of_freedom(s: F64, ridge: float) -> float:
 
 
 def cholesky_solve(G: F64, H: F64, ridge: float) -> F64:
-    """W = (G + λI)⁻¹ H by one Cholesky factorisation, d³/3. `NumericalError` when the matrix is not
+    """W = (G + λI)⁻¹ H by one Cholesky factorization, d³/3. `NumericalError` when the matrix is not
     positive definite to working precision."""
     return np.asarray(scipy.linalg.cho_solve((_factor(G, ridge), True), H, check_finite=False))
 
@@ -224,7 +224,7 @@ def auto_grid(spectral: Spectral) -> F64:
     return grid[grid >= TINY]
 
 
-def centred(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
+def centered(G: F64, H: F64, rows: int) -> tuple[F64, F64, F64, F64]:
     """Of G (d+1, d+1) and H (d+1, C), constant last: G_xx − N x̄x̄ᵀ, H_x − N x̄ȳᵀ, and the means x̄
     (d,), ȳ (C,), so that a ridge leaves the intercept ȳ − x̄ᵀW alone, as scikit-learn's Ridge."""
     mean_x, mean_y = G[-1, :-1] / rows, H[-1] / rows

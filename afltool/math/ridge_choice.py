@@ -7,7 +7,7 @@ Wahba, Technometrics 21, 1979). Only a λ for which the system can be solved is 
     GCV(λ) = N ‖Y − XW‖² / (N − df)²,    df = tr((G + P)⁻¹G) + the parameters outside the system
 
 `SpectralSystem`: one eigendecomposition, from which every λ follows cheaply. `FactoredSystem`: one
-Cholesky factorisation a λ, for systems too large for eigenvectors.
+Cholesky factorization a λ, for systems too large for eigenvectors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Point = dict[str, Any]  # one λ: ridge, gcv (None: no estimate), training_mse, 
 EXACT_SIDE = 2048  # up to here degrees of freedom come from the whole inverse
 PROBES = 32  # beyond, from so many random signs (Hutchinson, 1990) of a fixed seed
 STEP = 10**0.5
-MOST = 16  # factorisations of a search
+MOST = 16  # factorizations of a search
 
 
 @dataclass(frozen=True)

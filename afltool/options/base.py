@@ -32,6 +32,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from ..errors import UsageError
 from ..progress import log
+from ..renamed import instead_of
 
 OptionsT = TypeVar("OptionsT", bound="Options")
 HeldT = TypeVar("HeldT")
@@ -94,6 +95,10 @@ class Holds(Word):
     def path(self, text: str) -> str:
         """The path; empty where there is none."""
         return self.parts(text)[1]
+
+
+class Stored(Word):
+    """The key of an option in files and recipes, where it is not the option's name."""
 
 
 class Flat(Word):
@@ -227,7 +232,7 @@ class Options:
             raise UsageError(f"{flag(name)} is used only with {needed}: leave it out")
 
     def stored(self, *but: str) -> dict[str, Any]:
-        """The options as a recipe holds them: no paths of inputs and outputs, nothing `Absent`.
+        """The options by `key_of`, as files and recipes hold them: no inputs, outputs, `Absent`.
 
         ``but``: options in whose place the stage puts what follows from them.
         """
@@ -238,7 +243,7 @@ class Options:
             absent = Absent(value) in info.metadata
             is_option = not any(isinstance(m, (Reads, Writes, Flat)) for m in info.metadata)
             if is_option and name not in left and not absent:
-                found[name] = list(value) if isinstance(value, tuple) else value
+                found[key_of(type(self), name)] = list(value) if isinstance(value, tuple) else value
         return found
 
     def to(self, cls: type[OptionsT], **more: Any) -> OptionsT:
@@ -277,8 +282,20 @@ def made_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> Opti
     """The options of a head or a method by name; `UsageError` for one that it lacks."""
     if strangers := sorted(values.keys() - fields_of(cls).keys()):
         known = ", ".join(sorted(fields_of(cls)))
-        raise UsageError(f"{whose} has no option {strangers[0]!r}; it has {known}")
+        instead = instead_of(strangers[0]) or f"it has {known}"
+        raise UsageError(f"{whose} has no option {strangers[0]!r}; {instead}")
     return cls(**values)
+
+
+def by_name(cls: type[Options], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a file by their names; a key of no option stays as it is."""
+    names = {key_of(cls, name): name for name in fields_of(cls)}
+    return {names.get(key, key): value for key, value in stored.items()}
+
+
+def key_of(cls: type[Options], name: str) -> str:
+    """What files and recipes call an option."""
+    return str(said_of(fields_of(cls)[name], Stored) or name)
 
 
 def said_of(info: Any, kind: type[HeldT]) -> HeldT | None:

@@ -32,16 +32,16 @@ class EvaluateOptions(Threads):
     separability: bool = option(False, "also measure CSR, IFS, DM of each layer")
     metrics: str | None = option(None, METRICS)
     positive: str | None = option(None, "class of sensitivity, specificity and auc")
-    by: Column = option(None, "TABLE:COLUMN: figures for each value of it")
-    group: Column = option(None, "TABLE:COLUMN: the bootstrap draws its groups")
-    samples: int = option(1000, "bootstrap samples of the 95 % intervals; 0: none", ge=0, le=10**6)
+    group_by: Column = option(None, "TABLE:COLUMN: figures for each value of it")
+    resample_by: Column = option(None, "TABLE:COLUMN: the bootstrap draws its groups")
+    bootstrap_samples: int = option(1000, "samples of the 95 % intervals; 0: none", ge=0, le=10**6)
     seed: int = option(0, "seed of the bootstrap samples", ge=0, le=SEED)
     against: FileIn = option(None, "another head to compare, by McNemar's test on the same rows")
     errors: FileOut = option(None, "table of the wrong rows, with scores")
 
     def check(self) -> None:
-        for name in ("samples", "seed"):
-            self.needs(name, "metrics", "by", "group")
+        for name in ("bootstrap_samples", "seed"):
+            self.needs(name, "metrics", "group_by", "resample_by")
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     scores: bool = option(False, "add a column with the score of each class")
     top: int = option(1, "classes of each row, best first", ge=1, le=100_000)
     coverage: float | None = option(None, "add prediction sets of this coverage", gt=0, lt=1)
-    per_class: bool = option(False, "the chance holds for each class (Mondrian)")
+    class_conditional: bool = option(False, "the chance holds for each class (Mondrian)")
     min_confidence: float | None = option(None, "give no class below this probability", gt=0, le=1)
     data_root: Path | None = option(None, "folder that paths in a table are relative to")
 
     def check(self) -> None:
-        self.needs("per_class", "coverage")
+        self.needs("class_conditional", "coverage")
         self.needs("overwrite", "out")
 
 
@@ -133,11 +133,11 @@ class Counts(LocalStatsOptions, NamedRows, Output):
     _: KW_ONLY
     bins: Annotated[str | None, grammar(parse_bins)] = option(None, "LO:HI:COUNT of score bins")
     groups: tuple[str, ...] = option((), "groups counted apart; may be repeated")
-    by: Column = option(None, "TABLE:COLUMN: the group of each row")
+    group_by: Column = option(None, "TABLE:COLUMN: the group of each row")
     min_group: int = option(LEAST, "fewest rows of a group, or none", ge=1)
 
     def check(self) -> None:
-        self.needs("groups", "by")
+        self.needs("groups", "group_by")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,19 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
-from .base import FileIn, FileOut, Holds, Input, Inputs, Options, Result, fields_of, grammar, option
+from .base import (
+    FileIn,
+    FileOut,
+    Holds,
+    Input,
+    Inputs,
+    Options,
+    Result,
+    Stored,
+    fields_of,
+    grammar,
+    option,
+)
 from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Printed, Threads
 from .datasets import DATASETS
 from .grammars import PENULTIMATE, STAGES, Node, Part, Views, parse_nodes, parse_part, parse_views
@@ -79,7 +91,9 @@ class Split(Output):
     features: Input = Field(description="a feature file NAME.h5")
     out: FileOut = option(None, "folder for the results (default: that of the file)")
     _: KW_ONLY
-    test: float = option(0.2, "share of each class for testing", gt=0, lt=1)
+    test_size: Annotated[float, Stored("test")] = option(
+        0.2, "share of each class for testing", gt=0, lt=1
+    )
     group: Column = option(None, "TABLE:COLUMN: rows of one value stay together")
     seed: Seed = option(0, "seed of the draw")
 
@@ -140,7 +154,7 @@ class Import(Threads, NamedRows, NumberFormat, Output):
     REFUSES: ClassVar = frozenset({"allow_constant"})
     COMMON: ClassVar = frozenset(
         {"out", "y", "row_ids", "feature_columns", "categories", "classes", "labels"}
-        | {"unlabelled", "dtype", "fraction_bits"}
+        | {"unlabeled", "dtype", "fraction_bits"}
     )
 
     embeddings: Input = Field(description="a table, .npz, .safetensors or .npy")
@@ -151,14 +165,14 @@ class Import(Threads, NamedRows, NumberFormat, Output):
     like: FileIn = option(None, "feature file with the columns, format, classes and backbone")
     scale: FileIn = option(None, "head file of the scaling, which solve made of the sums of scale")
     missing: Missing = option("refuse", "NaN: the mean of all sites; indicator: also a column")
-    unlabelled: bool = option(False, "leave labels out, for predict")
+    unlabeled: bool = option(False, "leave labels out, for predict")
     backbone: str = option(IMPORTED, MADE_BY)
     allow_constant: bool = option(False, CONSTANT)
 
     def check(self) -> None:
         self.needs("missing", "scale")
         for name in ("y", "labels", "classes"):
-            self.excludes(name, "unlabelled")
+            self.excludes(name, "unlabeled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +211,7 @@ class Backbone(SeenOptions, Output):
     name: str = Field(description="resnet18, timm:NAME or another backbone, as extract has it")
     out: Result = Field(description="a file NAME.afl")
     _: KW_ONLY
-    licence: str = option("", "licence of the weights, as it stands in the file")
+    license: str = option("", "license of the weights, as it stands in the file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +254,7 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     data_root: Path | None = option(None, "data sets (default: $AFLTOOL_DATA, else ./afl-data)")
     store: Path | None = option(None, "folder of kept features (default: that of afltool store)")
     skip_corrupt: bool = option(False, "leave out images that cannot be read")
-    unlabelled: bool = option(False, "without labels, for predict")
+    unlabeled: Annotated[bool, Stored("unlabelled")] = option(False, "without labels, for predict")
 
     @property
     def part(self) -> Part:
@@ -254,7 +268,7 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
 
     def check(self) -> None:
         for name in ("y", "classes"):
-            self.excludes(name, "unlabelled")
+            self.excludes(name, "unlabeled")
 
 
 @dataclass(frozen=True, kw_only=True)

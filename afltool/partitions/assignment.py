@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import SCHEMES, PartitionOptions
-from ..plugins import behind
+from ..plugins import doors
 from ..values.arrays import I64
 from . import Assignment, schemes
 from .schemes import Owners, SchemeOptions, stream
@@ -67,8 +67,8 @@ def assign(
     true, o = labels[order].astype(np.int64), options
     texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
     told = SchemeOptions.of(options, true.size, n_classes, texts)
-    own = getattr(schemes, o.scheme.replace("-", "_"), None)
-    deal = behind(SCHEMES.group, o.scheme).deal if o.scheme in SCHEMES.added else own
+    plugin = doors(SCHEMES.group)[o.scheme].load() if o.scheme in SCHEMES.added else None
+    deal = plugin.deal if plugin else getattr(schemes, o.scheme.replace("-", "_"))
     client, names = deal(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):

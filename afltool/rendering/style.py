@@ -29,7 +29,7 @@ Look = dict[str, Any]
 POINT = 8  # of the text: readable in a column of a paper
 CHARACTER, LINE = 0.57 * POINT / 72, 1.4 * POINT / 72  # inches of one, about
 BLUE, PALE, ORANGE, GREY = "#0072B2", "#A9CCE8", "#D55E00", "#6E6E6E"
-# A color and a mark each, so that grey prints read as well.
+# A color and a mark each, so that gray prints read as well.
 _HUES = (
     ("#000000", "o"), (BLUE, "s"), (ORANGE, "^"), ("#009E73", "D"), ("#CC79A7", "v"),
     ("#56B4E9", "P"), ("#E69F00", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "p"),

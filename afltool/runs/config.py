@@ -35,6 +35,7 @@ from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions, NumberFormat, TableOptions
 from ..options.partition import SCHEMES, PartitionOptions
 from ..options.statistics import AggregateOptions, LocalStatsOptions, SolveOptions
+from ..renamed import instead_of
 from ..values.text import toml_line
 
 CLIENTS, ALPHA = 100, 0.1  # of a run that is not told, where its scheme needs them
@@ -121,7 +122,7 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 #: Options of stages that a run decides itself, or has no use for.
 OMITTED = {
     TABLE: {*fields_of(NumberFormat), "y"},  # those of extract
-    "extract": {"split", "shard", "unlabelled", "threads", "out", "overwrite"},
+    "extract": {"split", "shard", "unlabeled", "threads", "out", "overwrite"},
     "local_stats": {"partition", "client", "only", "sum", "held_out", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
     "solve": {"head", "validate", "threads"},
@@ -181,7 +182,8 @@ class RunConfig:
         of_head = [k for k in given if k not in FIELDS and k in HEAD_NAMES]  # a set has no order
         theirs |= {k: given.pop(k) for k in of_head}
         if strangers := sorted(given.keys() - FIELDS.keys()):
-            raise UsageError(f"{flag(strangers[0])} is no option of run")
+            instead = instead_of(strangers[0]) or "no option of run"
+            raise UsageError(f"{flag(strangers[0])} is {instead}")
         values: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
         for name, value in given.items():
             values[FIELDS[name].part][FIELDS[name].name] = value

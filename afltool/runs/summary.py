@@ -8,6 +8,7 @@ from typing import Any
 from ..files.hdf5 import read_header
 from ..heads import options_class
 from ..inputs import read_json
+from ..options.base import by_name
 from ..progress import event, heard
 from .config import FIELDS, RunConfig
 from .folder import RunFolder
@@ -24,8 +25,9 @@ def of_stages(config: RunConfig) -> dict[str, Any]:
 def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
     """`of_stages`, and the options of the head, as its first file has them and `solve` is told."""
     header = read_header(head, "head")
-    gone, name = options_class(header["name"]).GONE, header["name"]
-    theirs = {k: v for k, v in header["options"].items() if k not in gone} | config.at_solve()
+    name = header["name"]
+    cls, said = options_class(name), header["options"]
+    theirs = by_name(cls, {k: v for k, v in said.items() if k not in cls.GONE}) | config.at_solve()
     chosen = {**of_stages(config), "head": name, "head_seed": theirs.pop("seed", None)}
     chosen |= {name: plain(value) for name, value in theirs.items()}
     return chosen | {k: v for k, v in config.all_head_options().items() if k == PRESET}

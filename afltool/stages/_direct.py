@@ -28,7 +28,7 @@ def is_foreign(path: Path) -> bool:
 
 
 def feature_file(
-    path: Path, o: ColumnOptions, like: Mapping[str, Any] | None = None, unlabelled: bool = False
+    path: Path, o: ColumnOptions, like: Mapping[str, Any] | None = None, unlabeled: bool = False
 ) -> Path:
     """The feature file of ``path``: itself, or what `import` makes of an archive or a table.
 
@@ -45,7 +45,7 @@ def feature_file(
                 "it out"
             )
         return path
-    options = options_as(given, like, unlabelled)
+    options = options_as(given, like, unlabeled)
     content = file_sha256(path) if path.is_file() else str(path)
     asked = {name: str(value) for name, value in options.items()}
     key = Digest().json("table", [content, asked]).hex()[:16]

@@ -46,8 +46,10 @@ def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
     other = None if o.against is None else load_solved_head(o.against)
     if other is not None:
         check_fits(str(o.against), other.header, rows)
-    parts = None if o.by is None else column_by_row("--by", o.by, rows.row_ids)
-    groups = None if o.group is None else column_by_row("--group", o.group, rows.row_ids)
+    parts, groups = (
+        None if column is None else column_by_row(option, column, rows.row_ids)
+        for option, column in (("--group-by", o.group_by), ("--resample-by", o.resample_by))
+    )
     scores = _scores(file.head, rows, o, names, other.head if other else None)
     report = _report(o, file, rows, scores)
     if scores.rated and names:
@@ -86,7 +88,7 @@ def _figures_asked(o: EvaluateOptions) -> tuple[str, ...]:
     """The figures asked for; those of parts are accuracies where none is named."""
     if o.metrics is not None:
         return figure_names(o.metrics)
-    return ("accuracy",) if o.by is not None or o.group is not None else ()
+    return ("accuracy",) if o.group_by is not None or o.resample_by is not None else ()
 
 
 def _rows_for(file: HeadFile, o: Evaluate, files: Files, names: Sequence[str]) -> Features:
@@ -159,7 +161,7 @@ def _report(o: Evaluate, file: HeadFile, rows: Features, scores: Scores) -> dict
     report = {
         **counted[last].as_dict(rows.classes),
         # The rows of a group are not independent: its intervals would be too narrow.
-        **({} if o.group else {"per_class_intervals": counted[last].intervals(rows.classes)}),
+        **({} if o.resample_by else {"per_class_intervals": counted[last].intervals(rows.classes)}),
         "confusion": confusion_entry(rows.labels, scores.predicted, len(rows.classes)),
         "head": {"path": str(o.head), "digest": file.header["digest"], "name": file.head.name},
         "features": {"path": str(rows.path), "digest": rows.header["digest"]},
@@ -185,7 +187,7 @@ def _figures(
 ) -> dict[str, Any]:
     """The figures asked for, each with its positive class or as a mean over classes; curves."""
     at = None if groups is None else np.unique(groups, return_inverse=True)[1]
-    figures: dict[str, dict[str, Any]] = {**summary(scored, names, o.samples, o.seed, at)}
+    figures: dict[str, dict[str, Any]] = {**summary(scored, names, o.bootstrap_samples, o.seed, at)}
     for name, one in figures.items():
         if FIGURES[name].one_class and scored.positive is not None:
             one["positive"] = classes[scored.positive]

@@ -168,7 +168,7 @@ def at_chunks(batch: Batch, rows: np.ndarray, done: int) -> Iterator[tuple[Batch
 
 @StageFunction
 def backbone(o: Backbone, files: Files) -> Job:
-    """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their licence.
+    """Write a frozen backbone: its graph as ONNX, preprocessing, nodes, weights and their license.
 
     `extract` and `predict` make features of the same space of it as of the name, in ONNX Runtime or
     OpenVINO. The graph takes squares of uint8 (n, 3, s, s). The file also has PyTorch's features of
@@ -180,10 +180,10 @@ def backbone(o: Backbone, files: Files) -> Job:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
     way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
     made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
-    made_by["options"] |= {"licence": o.licence} if o.licence else {}
+    made_by["options"] |= {"licence": o.license} if o.license else {}
 
     def write(target: Target) -> None:
-        frozen = freeze(name, o, way, made_by, o.licence or "not told")
+        frozen = freeze(name, o, way, made_by, o.license or "not told")
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
 

@@ -40,7 +40,7 @@ MOST_CLASSES = 100_000  # without a class list: a label beyond is a mistake, not
 BLOCK = 4096  # rows converted at a time
 ROWS = ("rows",)  # of sums for a scaling labels are not looked at: all rows are of one class
 #: Options that the recipe has as what follows from them.
-RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabelled")
+RESOLVED = ("backbone", "classes", "dtype", "fraction_bits", "missing", "unlabeled")
 
 
 @StageFunction
@@ -51,16 +51,16 @@ def import_embeddings(o: Import, files: Files) -> Job:
     keeps its space and its classes. Labels are integers 0 … C−1 or names; an integer that is the
     name of another class is refused. The space records a ``scale``, and what becomes of values that
     are ``missing``. Raises `InvalidDataError` where rounding makes a feature constant that varies,
-    unless ``allow_constant`` or ``unlabelled``.
+    unless ``allow_constant`` or ``unlabeled``.
     """
     path = o.embeddings
     if o.like is not None:
         like = read_header(o.like, "features")
         if "scaling" in like["space"]:
             raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
-        o = replace(o, **options_as(o.changed(), like, o.unlabelled))
+        o = replace(o, **options_as(o.changed(), like, o.unlabeled))
     x = open_embeddings(path, o)
-    classes, y = _labelled(path, x, o)
+    classes, y = _labeled(path, x, o)
     space = space_of(x, o.backbone, o.dtype, o.bits)
     source: dict[str, Any] = {"data": path.name}
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
@@ -86,7 +86,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         return wide if scaling is None else scaling.scaled(wide, o.missing, first)
 
     def write(target: Target) -> None:
-        allowed = o.allow_constant or o.unlabelled
+        allowed = o.allow_constant or o.unlabeled
         of = "import", path, space, lambda: _parts(x), scaled, constant, allowed
         ids = _row_ids(path, x.row_ids, len(x))
         RowStream("import", header, y, ids, partial(rounded, *of)).write(o.out)
@@ -132,7 +132,7 @@ def _scaled_space(scaling: ScalingHead, columns: Sequence[str] | None, o: Import
 
 
 def options_as(
-    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabelled: bool
+    given: Mapping[str, Any], like: Mapping[str, Any] | None, unlabeled: bool
 ) -> dict[str, Any]:
     """The options of `import`: those that were given, else as the header ``like`` has them."""
     if like is None:
@@ -143,7 +143,7 @@ def options_as(
         del known["dtype"]
     elif space["fraction_bits"] is not None and "dtype" not in given:
         known["fraction_bits"] = space["fraction_bits"]
-    labels = {"unlabelled": True} if unlabelled else {"classes": tuple(like["classes"])}
+    labels = {"unlabeled": True} if unlabeled else {"classes": tuple(like["classes"])}
     theirs = _columns(space.get(COLUMNS) or ())
     if "categories" in given:  # without a list of values they have the one that is agreed on
         agreed = {one.partition("=")[0]: one for one in theirs.get("categories", ())}
@@ -167,7 +167,7 @@ def _columns(columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
 # ---------------------------------------------------------------- labels and row ids
 
 
-def _labelled(
+def _labeled(
     path: Path, x: Embeddings, o: Import
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
     """Class names, and labels as indices into them; none of either without labels."""
@@ -178,11 +178,11 @@ def _labelled(
         if y is not None:
             raise UsageError(f"--labels is for a file without labels; {path} holds its own (y)")
         y = read_labels(o.labels)
-    bare = o.unlabelled or (x.made is not None and y is None)  # a feature file without labels
+    bare = o.unlabeled or (x.made is not None and y is None)  # a feature file without labels
     if y is None and not bare:
         raise UsageError(
             f"{path} has no labels: give --labels FILE (.npy, or a text file), --y NAME where they "
-            "have another name, or --unlabelled for rows to predict"
+            "have another name, or --unlabeled for rows to predict"
         )
     check_rows(path, x)
     for what, column in (("labels", None if bare else y), ("row ids", x.row_ids)):

@@ -65,13 +65,13 @@ def counts(o: Counts, files: Files) -> Job:
     if o.partition is None and o.client is None:
         o = replace(o, client=naming.file_stem(o.features.stem))
     groups = o.groups
-    if o.by and not groups:
+    if o.group_by and not groups:
         ids = files.features(o.features).row_ids
-        groups = tuple(sorted(set(column_by_row("--by", o.by, ids))))
+        groups = tuple(sorted(set(column_by_row("--group-by", o.group_by, ids))))
     solved = load_solved_head(o.head)
     bins = None if o.bins is None else str(o.bins)
     task = Evaluation.of([solved.head], bins, groups, o.min_group)
-    return job_of(o, (cast(Head, task), solved.header), files, o.by)
+    return job_of(o, (cast(Head, task), solved.header), files, o.group_by)
 
 
 def job_of(

@@ -67,7 +67,7 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
         return path
     listed = path.suffix.lower() in SUFFIXES
     images = listed and "path" in read_columns(path, (), ("path",))
-    return path if images else feature_file(path, o, header, unlabelled=True)
+    return path if images else feature_file(path, o, header, unlabeled=True)
 
 
 def _named(o: Predict, tables: bool) -> Sequence[Named]:

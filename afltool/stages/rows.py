@@ -58,8 +58,8 @@ def convert(o: Convert, files: Files) -> Job:
 def split(o: Split, files: Files) -> Job:
     """Write the rows of a feature file into NAME-train.h5 and NAME-test.h5; gives both.
 
-    Each row goes into exactly one of them, in the order of the file. The share ``test`` of each
-    class is for testing, drawn with ``seed`` by row ids and labels alone. With ``group``
+    Each row goes into exactly one of them, in the order of the file. The share ``test_size`` of
+    each class is for testing, drawn with ``seed`` by row ids and labels alone. With ``group``
     (TABLE:COLUMN) all rows of a group go to one side, and the shares are as near as groups allow.
     Raises `InvalidDataError`: a part would have no rows.
     """
@@ -72,7 +72,7 @@ def split(o: Split, files: Files) -> Job:
         among = "" if groups is None else f" in {len(set(groups))} groups"
         raise InvalidDataError(
             f"{path}: the part for {'training' if test else 'testing'} would have none of the {n} "
-            f"rows{among}; choose another --test, or more and smaller groups"
+            f"rows{among}; choose another --test-size, or more and smaller groups"
         )
     log.info("split: %d of %d rows (%.2f %%) are for testing", test, n, 100 * test / n)
     mine = {"train": ~for_test, "test": for_test}
@@ -95,12 +95,12 @@ def _drawn(rows: Features, o: Split) -> tuple[NDArray[np.bool_], list[str] | Non
     order = rows.by_id  # the same for any order of the file
     labels, for_test = rows.labels[order], np.empty(len(rows), bool)
     if o.group is None:
-        for_test[order] = rows_for_testing(labels, o.test, o.seed)
+        for_test[order] = rows_for_testing(labels, o.test_size, o.seed)
         return for_test, None
     of_rows = column_by_row("--group", o.group, rows.row_ids)
     groups = [of_rows[i] for i in order]
     numbers = np.unique(np.array(groups, dtype=object), return_inverse=True)[1]
-    for_test[order] = groups_for_testing(labels, numbers, o.test, o.seed)
+    for_test[order] = groups_for_testing(labels, numbers, o.test_size, o.seed)
     return for_test, groups
 
 

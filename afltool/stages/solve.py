@@ -12,7 +12,7 @@ from ..files import heads
 from ..files.hdf5 import damage_as_error, read_header, recipe
 from ..files.recipes import Target
 from ..files.statistics import described
-from ..heads import HEADS, make_head
+from ..heads import HEADS, read_head
 from ..heads.base import Head, binding, marks
 from ..heads.checks import check_total, chosen_by, with_options
 from ..options.statistics import NewHead, Solve
@@ -91,7 +91,7 @@ def _head_of(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapp
     """
     rows, wanted = statistics.context, statistics.context.head
     if o.head is None:
-        fresh = make_head(wanted["name"], wanted["options"])
+        fresh = read_head(wanted["name"], wanted["options"])
         if fresh.digest() == wanted["digest"]:
             return fresh, {}
         raise InputError(

@@ -94,7 +94,7 @@ def grouped(path):
 
 def test_a_site_gives_its_table_once(cli, tmp_path):
     """Scaled by the session, as scikit-learn scales all rows; test rows are counted at the end, as
-    `evaluate --counts --by` counts them in one place."""
+    `evaluate --counts --group-by` counts them in one place."""
     data, test = rows(tmp_path / "rows"), rows(tmp_path / "test", seed=1)
     table = {n: path.with_suffix(".npz") for n, path in data.items()}
     tested = {n: path.with_suffix(".npz") for n, path in test.items()}
@@ -103,12 +103,13 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     new = ("--scale", "standard", "--max-value", 100, "--max-rows", 100, *groups)
     apart = Apart(cli, tmp_path / "all", table, test=tested, new=new)
     cli(*apart.serve("--once"))
-    refused(cli(*apart.join("north", "--once")), "--by TABLE:COLUMN", "'ward'", codes=(2,))
+    refused(cli(*apart.join("north", "--once")), "--group-by TABLE:COLUMN", "'ward'", codes=(2,))
     odd = tmp_path / "odd.csv"
     odd.write_text((tmp_path / "test/north.csv").read_text().replace("icu", "er"))
-    refused(cli(*apart.join("north", "--once", "--by", f"{odd}:unit")), "the group 'er', which is")
+    wrong = apart.join("north", "--once", "--group-by", f"{odd}:unit")
+    refused(cli(*wrong), "the group 'er', which is")
     assert apart.sent_by("north") == []
-    apart.join = lambda name, *more, join=apart.join: join(name, "--by", by[name], *more)
+    apart.join = lambda name, *more, join=apart.join: join(name, "--group-by", by[name], *more)
     found = apart.play()
     scaling = load_head(apart.at / "north/scaling.h5").head.state_dict()
     known = StandardScaler().fit(np.load(table["pooled"])["x"].astype(np.float32).astype(float))
@@ -118,7 +119,8 @@ def test_a_site_gives_its_table_once(cli, tmp_path):
     assert not any(p.stat().st_mode & 0o077 for p in folders)  # raw rows, totals, known people
     how = {"scale": apart.at / "north/scaling.h5"}
     pooled = afltool.import_embeddings(tested["pooled"], tmp_path / "tests.h5", **how)
-    words = ("--counts", "--by", by["pooled"], "--min-group", 2, *groups[:4], "-o", tmp_path / "o")
+    words = ["--counts", "--group-by", by["pooled"], "--min-group", 2, *groups[:4]]
+    words += ["-o", tmp_path / "o"]
     assert cli("evaluate", apart.at / "west/head.h5", pooled, *words).exit_code == 0
     found_at = apart.at / "west/total-3.h5", next((tmp_path / "o").glob("*.h5"))
     of_sites, of_all = (read_counts(path).heads[0].groups for path in found_at)

@@ -114,17 +114,17 @@ class CountedSystem:
         floor = self.side * np.finfo(float).eps * float(A.diagonal().max())
         A.flat[dropped * (self.side + 1)] = np.inf
         factor = Cholesky(A, floor)
-        W = self._centred(factor.solve(self.H))
+        W = self._centered(factor.solve(self.H))
         dependent = np.setdiff1d(factor.left_out, dropped)
         if len(dependent):
             what = f"the least norm where {len(dependent)} of {self.side} columns depend on others"
             memory.need(24 * self.side * len(dependent), what, "give a --ridge > 0")
-            Z = self._centred(factor.null_space(dependent))
+            Z = self._centered(factor.null_space(dependent))
             Q = scipy.linalg.qr(Z, mode="economic", overwrite_a=True, check_finite=False)[0]
             W -= Q @ (Q.T @ W)
         return W, self.side - len(dropped) - len(dependent)
 
-    def _centred(self, W: F64) -> F64:
+    def _centered(self, W: F64) -> F64:
         """Add t_j = (μ − S_j)/n_j to the n_j seen codes of table j: Σ_j t_j = 0, the least norm."""
         seen = self.arrays["labels"].sum(axis=2) > 0
         n = seen.sum(axis=1)[:, None]

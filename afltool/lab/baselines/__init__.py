@@ -40,10 +40,14 @@ METHODS: Registry[str] = Registry(
         "fedlpa": ".one_shot:FedLPA",
         "fedfisher": ".one_shot:FedFisher",
         "local": ".methods:LocalOnly",
-        "centralised": ".methods:Centralised",
+        "centralized": ".methods:Centralized",
     },
     _checked,
 )
+
+
+#: What files call a method, where that is another name.
+IN_FILES = {"centralized": "centralised"}
 
 
 def method_class(name: str) -> type[Method]:

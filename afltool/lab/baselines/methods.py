@@ -22,8 +22,8 @@ class FedAvg(Method):
     """FedAvg: the average of what the clients train, weighted by their rows."""
 
 
-class Centralised(Method):
-    """Centralised gradient descent: the same trainer on all rows as one client, the reference line.
+class Centralized(Method):
+    """Centralized gradient descent: the same trainer on all rows as one client, the reference line.
 
     An epoch is a round. The rows of all clients are pooled, which no federation could do.
     """

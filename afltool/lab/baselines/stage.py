@@ -35,7 +35,7 @@ from ...progress import event
 from ...runs.summary import tell_done
 from ...stages.runner import Files, Job, StageFunction
 from ...values.statistics import Context
-from . import METHODS, make_settings
+from . import IN_FILES, METHODS, make_settings
 from .clients import Clients, assigned
 from .network import DenseLayers
 from .runner import Measured, Round, Run
@@ -55,7 +55,7 @@ def baseline(o: Baseline, files: Files) -> Job:
     rows, test = files.features(o.features), files.features(o.test)
     check_alike(rows.path, test.path)
     partition = partition_of(rows, o.partition)
-    chosen = {"method": o.method, **settings.GONE, **settings.as_dict()}
+    chosen = {"method": IN_FILES.get(o.method, o.method), **settings.GONE, **settings.as_dict()}
     inputs = {
         **rows.meaning,
         "partition": partition.digest(),

@@ -19,8 +19,9 @@ from unicodedata import category
 from ...errors import UsageError
 from ...files.hdf5 import read_header
 from ...heads import HEADS, make_options, options_class
+from ...heads.options import HeadOptions
 from ...inputs import read_json
-from ...options.base import flag
+from ...options.base import by_name, fields_of, flag, key_of
 from ...options.common import FROZEN_FILE
 from ...options.features import ExtractOptions, default_store
 from ...plugins import need_torch
@@ -32,8 +33,8 @@ from ...runs.summary import PRESET, of_stages, plain
 from ...runs.validation import check_before, check_rows, checked_head
 from ...stages.stage import Stage
 from ...values.arrays import Digest, file_sha256, file_state
+from ..baselines import IN_FILES, make_settings, method_class, preset_of
 from ..baselines import METHODS as METHODS
-from ..baselines import make_settings, method_class, preset_of
 from ..baselines.settings import Baseline, BaselineFolder, BaselineOptions, Settings
 
 
@@ -111,9 +112,12 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
-        settings = {k: _meaning(k, v) for k, v in self.config.given().items() if _counts(k)}
+        head, given = self.config.own.head, self.config.given()
+        cls = options_class(head) if head in HEADS else HeadOptions
+        names = {name: key_of(cls, name) for name in fields_of(cls)}
+        settings = {names.get(k, k): _meaning(k, v) for k, v in given.items() if _counts(k)}
         content = self.content(settings | _way_said(self.config.extract))
-        start = self.method or Path(self.config.own.head).stem
+        start = content[0] or Path(head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
 
@@ -138,7 +142,8 @@ class Cell:
             return found
         options = self.config.all_head_options()
         with suppress(UsageError):  # a cell that cannot run has the options that it was given
-            options = make_options(name, options).as_dict()
+            made = make_options(name, options)
+            options = {name: getattr(made, name) for name in fields_of(type(made))}
         return found | {"head_seed" if k == SEED else k: plain(v) for k, v in options.items()}
 
     def of_stages(self) -> dict[str, Any]:
@@ -186,7 +191,11 @@ class BaselineCell(Cell):
         own = {k: v for k, v in self.settings.items() if k != "preset" or v is None}
         if (preset := self.settings.get("preset")) is not None:
             own = {**preset_of(self.method, preset), **own}
-        return [self.method, {k: _meaning("", v) for k, v in own.items()}, settings]
+        return [
+            IN_FILES.get(self.method, self.method),
+            {k: _meaning("", v) for k, v in own.items()},
+            settings,
+        ]
 
     def options(self) -> dict[str, Any]:
         called = {own: name for name, own in own_names(self.method).items()}
@@ -254,6 +263,10 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
         raise UsageError(f"a label is one line without control characters; found {label!r}")
     given = {k: v for k, v in setting.items() if k not in (LABEL, BASELINE)}
     method = setting.get(BASELINE)
+    if before:
+        head = given.get("head", "linear")
+        given = by_name(options_class(head) if head in HEADS else HeadOptions, given)
+        method = next((name for name, old in IN_FILES.items() if old == method), method)
     if before and "train_features" not in given:
         given.setdefault("preprocess", "paper")
     if before and method is None and given.get("head", "linear") == "linear":

@@ -1,7 +1,7 @@
 """Figures from counts of scored rows: exact ones, and bounds where only bins of scores are known.
 
-A figure of bins lies between the values that it takes for the most favourable and the least
-favourable scores within them, whatever the scores are.
+A figure of bins lies between the values that it takes for the most favorable and the least
+favorable scores within them, whatever the scores are.
 """
 
 from __future__ import annotations
