@@ -36,9 +36,10 @@ TRUSTED = {"float32": (2.0**-24, 1e-4), "float64": (2.0**-53, 1e-9)}
 
 
 class Problem:
-    """One least-squares problem in float64, centered when there is an intercept; ``standardize``: of
-    features divided by their standard deviations s, so that a ridge λ acts on feature j as λ s_j².
-    ``drawn``: of random features, the number format of their products."""
+    """One least-squares problem in float64, centered when there is an intercept.
+
+    ``standardize``: of features divided by their standard deviations s, so that a ridge λ acts on
+    feature j as λ s_j². ``drawn``: of random features, the number format of their products."""
 
     def __init__(
         self, G: F64, H: F64, rows: int, class_counts: Array, intercept: bool,
