@@ -134,6 +134,10 @@ def test_state_goes_out_and_comes_back_after_every_round(name):
             assert np.array_equal(a, b)
         with pytest.raises(InvalidDataError, match="a head of phase 'other' holds"):
             begun(name).restore(Phase("other"), head.state_dict())
+    for array, a in head.state_dict().items():
+        longer = {**head.state_dict(), array: np.concatenate([a, a[-1:]])}
+        with pytest.raises(InvalidDataError):
+            make_head(name.split()[0], HEADS[name]).restore(head.phase(), longer).bind(D, C)
     with pytest.raises(UsageError, match="solved: there is nothing left to gather"):
         head.gather([rows(3)])
     with pytest.raises(UsageError, match="not solved yet"):

@@ -320,6 +320,7 @@ NOT_OURS = [
 ]
 OF_SUMS = [
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, compression="lzf"), "plain"),
+    (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="lzf"), "not a plain"),
     (instead("arrays/gram", data=np.zeros(36, "<i4"), compression="gzip"), "content has the dig"),
     (instead("arrays/gram", data=np.zeros(36, "<i4"), fletcher32=True, **HUGE), "not a plain"),
     (lambda file: file.__setitem__("arrays/again", file["/"]), "again"),
