@@ -127,6 +127,13 @@ def install(extra: str) -> str:
     return f"pip install '{unquote(url.path) if url.scheme == 'file' else name}[{extra}]'"
 
 
+def need(what: str, extra: str, *packages: str, error: type[Exception] = UsageError) -> None:
+    """Raise ``error`` with what to install, where one of these packages is not there."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise error(f"{what} needs {package}: {install(extra)}")
+
+
 def need_torch(what: str) -> None:
     """`UsageError` with what to install, where PyTorch is not there; asking takes no time."""
     if find_spec("torch") is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -129,10 +129,8 @@ def test_another_engine_or_version_begins_a_partial_file_anew(
 
 def hide(monkeypatch, *packages):
     """As if these had not been installed."""
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n, *more: None if n in packages else found(n, *more)
-    )
+    for one in packages:
+        monkeypatch.setitem(sys.modules, one, None)
 
 
 def test_shards_of_several_engines_are_told(images, tmp_path, caplog, monkeypatch):
@@ -179,6 +177,7 @@ def test_extract_and_predict_take_a_frozen_file_or_a_kept_graph_without_pytorch(
     assert (ours["space"], ours["recipe"]) == (theirs["space"], theirs["recipe"])
     for name in ("frozen", "kept"):
         assert (tmp_path / f"{name}.csv").read_text() == (tmp_path / "named.csv").read_text()
+    assert str(Path(afltool.__file__).parent).encode() not in load_frozen(net)[1].tobytes()
     about = afltool.info(net)["backbone"]
     assert (about["licence"], about["weights"], about["dim"]) == ("CC0", "random:0", 64)
     plain = load_backbone("narrow", weights="random", image_size=SIZE)
@@ -284,7 +283,7 @@ def test_what_an_engine_cannot_do_is_refused(images, tmp_path, options, message)
     ("package", "said"),
     [
         ("onnxruntime", f"onnxruntime is not installed: {install('fast')}"),
-        ("onnxscript", f"a graph is made with onnxscript: {install('fast')}"),
+        ("onnxscript", f"the graph of a network needs onnxscript: {install('fast')}"),
     ],
 )
 def test_what_is_not_installed_is_named_with_its_extra_and_auto_takes_pytorch(

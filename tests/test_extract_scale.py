@@ -161,7 +161,7 @@ def linked_images(folder, classes, per_class):
 STARTED = f"""
 import re, sys, time
 import afltool, torch, torchvision
-from afltool.backbones import inference
+from afltool.extraction import torch_engine as inference
 
 def started(*args):
     print(time.process_time() - begun, {PEAK})

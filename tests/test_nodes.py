@@ -19,7 +19,7 @@ from torchvision.transforms import functional
 import afltool
 from afltool.backbones.families import FAMILIES, TorchvisionSource
 from afltool.backbones.models import load_backbone
-from afltool.backbones.nodes import Intermediates, stage_nodes
+from afltool.backbones.nodes import Cut, Intermediates
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.extraction.engines import load_network
 from afltool.extraction.space import options_for, preprocessing_of, space_of
@@ -181,14 +181,15 @@ def test_a_scale_moves_the_point_and_nothing_else(images, tmp_path):
 def test_tokens_are_pooled_without_the_class_token():
     torch.manual_seed(0)
     network = VisionTransformer(32, 16, 5, 2, 12, 24, num_classes=3).eval()
-    source, network.heads.head = TorchvisionSource("vit_b_16"), nn.Identity()
-    nodes = stage_nodes(source, network, 32, Node("stages"))
+    network.heads.head = nn.Identity()
+    place = Cut(TorchvisionSource("vit_b_16"), network, "heads.head", 32)
+    nodes = place.stages(Node("stages"))
     layer = "encoder.layers.encoder_layer_{}"
     assert nodes == [
         Node("penultimate"), Node(layer.format(4), "mean"),
         Node(layer.format(3), "token+mean"), Node(layer.format(2), "token+mean"),
     ]  # fmt: skip
-    cut = Intermediates(source, network, [Node("stages")], "heads.head", 32).eval()
+    cut = Intermediates(place, [Node("stages")]).eval()
     x = torch.randn(2, 3, 32, 32)
     wanted = {f"{layer.format(k)}.add_1": str(k) for k in (2, 3, 4)}
     with torch.no_grad():
@@ -200,9 +201,9 @@ def test_tokens_are_pooled_without_the_class_token():
     assert [s.dim for s in cut.slices] == [12, 12, 24, 24]
     assert cut.slices[2].node.endswith("_3, class token and averaged over tokens")
     with pytest.raises(UsageError, match="of tokens say what is taken: NODE:mean"):
-        Intermediates(source, network, [Node(layer.format(3))], "heads.head", 32)
+        Intermediates(place, [Node(layer.format(3))])
     with pytest.raises(UsageError, match="has no class token"):
-        Intermediates(source, network, [Node("conv_proj", "token")], "heads.head", 32)
+        Intermediates(place, [Node("conv_proj", "token")])
 
 
 #: What `stages` takes besides the classifier's input, by family.
@@ -230,8 +231,8 @@ def test_every_family_has_its_stages(name):
 
 
 def test_a_network_without_stages_says_so():
-    with pytest.raises(UsageError, match="no stages of squeezenet1_1 are known: name the nodes"):
-        stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32, Node("stages"))
+    with pytest.raises(UsageError, match="no stages of googlenet are known: name the nodes"):
+        Cut(TorchvisionSource("googlenet"), nn.Flatten(), "", 32).stages(Node("stages"))
 
 
 def test_the_list_of_nodes_has_names_widths_and_places(cli, monkeypatch):

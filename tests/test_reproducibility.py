@@ -13,9 +13,9 @@ from helpers_images import patterns
 from PIL import Image
 
 import afltool
-from afltool.backbones.inference import infer, prepare_for_inference
 from afltool.backbones.models import load_backbone
 from afltool.backbones.preprocessing import paper_preprocessing
+from afltool.extraction.torch_engine import infer, prepare_for_inference
 from afltool.math.gram import encode
 
 SIZE, N = 64, 24
@@ -85,7 +85,7 @@ def test_bf16_is_another_feature_space(ready, pixels, reference):
 
 SETTINGS = """
 import torch
-from afltool.backbones.inference import arithmetic
+from afltool.extraction.torch_engine import arithmetic
 b = torch.backends
 places = b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv
 def check():

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..backbones.families import FAMILIES, preprocessing_for, source_of
-from ..backbones.inference import resolve_device
-from ..backbones.models import kind_of_weights, load_backbone, weights_identity
+from ..backbones.models import described, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
 from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
@@ -21,6 +20,7 @@ from ..options.datasets import DATASETS, named
 from ..options.features import ExtractOptions, default_store
 from ..options.grammars import STAGES
 from ..values.arrays import Digest
+from .engines import device_of
 from .frozen import Frozen, read_frozen
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
@@ -82,13 +82,13 @@ class Asked:
         """
         o, side = self.given, self.side()
         if self.frozen is None:
-            kind_of_weights(source_of(o.backbone), o.weights)
+            described(source_of(o.backbone), o.weights, o.seed)
             if o.nodes:  # whether the network has these is only known once it is built
                 load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if path := BEHIND_COLON.path(o.data):
             matching(path)
         if here:
-            resolve_device(o.device)
+            device_of(o.device)
             _ = self.dataset
         else:
             self.classes()
