@@ -296,7 +296,7 @@ def test_unknown_names_and_sizes_come_with_what_there_is():
 @pytest.mark.parametrize(
     ("name", "node", "message"),
     [
-        ("narrow", "layr3", "no node 'layr3': --list-nodes"),
+        ("narrow", "layr3", "no node 'layr3': its layers are conv1, bn1, .*layer4.1.bn2, avgpool"),
         ("narrow", "fc", "lies behind the classifier of narrow"),
         pytest.param(
             *("vit_b_16", "encoder.ln", r"the shape \(n, 17, 768\); expected \(n, d\)"),

@@ -91,14 +91,14 @@ def test_features_of_openvino_are_a_space_of_their_own(images, named, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["torch", *BOTH])
-def test_one_digest_for_any_batch_workers_threads_and_shards(images, tmp_path, engine):
+def test_one_digest_for_any_batch_threads_and_shards(images, tmp_path, engine):
     """Over views every step has one size, so that no bit depends on how the work is cut."""
     more, before = {"engine": engine, "views": "flip"}, torch.get_num_threads()
     made = [extract(images, tmp_path / "whole.h5", threads=1, **more)]
-    made.append(extract(images, tmp_path / "b.h5", threads=3, batch_size=23, workers=2, **more))
+    made.append(extract(images, tmp_path / "b.h5", threads=3, **more))
     assert [afltool.info(one)["provenance"]["threads"] for one in made] == [1, 3]
     for i in range(2):
-        extract(images, tmp_path / "parts" / f"{i}.h5", shard=f"{i}/2", batch_size=1, **more)
+        extract(images, tmp_path / "parts" / f"{i}.h5", shard=f"{i}/2", **more)
     made.append(afltool.merge([tmp_path / "parts"], tmp_path / "merged.h5"))
     assert len({digest(path) for path in made}) == 1
     assert torch.get_num_threads() == before, "the process's own setting is put back"
@@ -115,8 +115,8 @@ def test_another_engine_or_version_begins_a_partial_file_anew(
     images, named, tmp_path, watched, monkeypatch, caplog, first
 ):
     """What one engine began is never gone on with by another: no file is of two."""
-    with watched.stopped_at(8):
-        extract(images, tmp_path / "a.h5", engine=first, batch_size=8)
+    with watched.stopped_at(16):
+        extract(images, tmp_path / "a.h5", engine=first)
     assert (tmp_path / "a.h5.partial").exists()
     if first == "onnxruntime":
         version_of("onnxruntime", "9.9.9", monkeypatch)

@@ -231,22 +231,8 @@ def test_every_family_has_its_stages(name):
 
 
 def test_a_network_without_stages_says_so():
-    with pytest.raises(UsageError, match="no stages of googlenet are known: name the nodes"):
+    with pytest.raises(UsageError, match="no stages of googlenet are known: name layers"):
         Cut(TorchvisionSource("googlenet"), nn.Flatten(), "", 32).stages(Node("stages"))
-
-
-def test_the_list_of_nodes_has_names_widths_and_places(cli, monkeypatch):
-    """No name is shortened, however narrow the terminal is."""
-    monkeypatch.setenv("COLUMNS", "30")
-    command = ("extract", "--backbone", "narrow", "--image-size", "64", "--list-nodes")
-    rows = {row["name"]: row for row in json.loads(cli(*command, "--json").stdout)}
-    assert (rows["layer3"]["width"], rows["layer3"]["output"]) == (32, "32 × 4 × 4")
-    assert [*rows][-1] == "penultimate"
-    assert "fc" not in rows
-    shown = cli(*command).stdout.splitlines()
-    assert len(shown) == len(rows) + 1
-    assert [line.split()[0] for line in shown[1:]] == [*rows]
-    assert "32 × 4 × 4" in shown[1 + [*rows].index("layer3")]
 
 
 # --- what belongs together ------------------------------------------------------------------------
@@ -302,7 +288,7 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     """As whoever has a head does: the network that its space asks for, image by image."""
     path = extract(images, tmp_path / "a.h5", node=node, views=views)
     space, names = afltool.info(path)["space"], ids_of(path)
-    options = options_for(space, weights="random", batch_size=16, engine="torch")
+    options = options_for(space, weights="random", engine="torch")
     assert (options.views, options.image_size) == (views, SIZE)
     network = load_network(options, preprocessing_of(space))
     assert json.loads(json.dumps(space_of(network, options))) == space

@@ -34,7 +34,7 @@ from afltool.errors import (
 from afltool.files.features import open_features
 from afltool.files.tables import values_by_row
 
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8, "engine": "torch"}
+SMALL = {"weights": "random", "image_size": 32, "engine": "torch"}
 
 
 CLASSES = ("circle", "line", "square")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..options.grammars import PENULTIMATE, STAGES, Node, refuse_twice
-from .families import Slice, Source, entry, refused, source_of
+from .families import Slice, Source, entry, refused
 
 MOST = 3  # stages that `stages` takes besides what enters the classifier
 TOKENS = (1,)
@@ -89,8 +89,9 @@ class Cut:
     def place(self, name: str) -> str:
         """The node of the traced graph that gives the output of what ``--node`` names."""
         if name not in self.ends:
+            layers = [one for one, _ in self.network.named_modules() if one in self.ends]
             raise UsageError(
-                f"{self.source.name} has no node {name!r}: --list-nodes shows its layers"
+                f"{self.source.name} has no node {name!r}: its layers are {', '.join(layers)}"
             )
         order = [*self.ends.values()]
         behind = self.ends.get(self.classifier)
@@ -125,8 +126,7 @@ class Cut:
         ends = self.source.stages(self.network)
         if len(ends) < 2:
             raise UsageError(
-                f"no stages of {self.source.name} are known: name the nodes with --node "
-                "(--list-nodes shows them)"
+                f"no stages of {self.source.name} are known: name layers (--node ? lists them)"
             )
         (last,) = self.run(self.extractor(ends[-1:])).values()
         how = [(name, "mean" if last.ndim == 3 else None) for name in ends[-MOST - 1 : -1]]
@@ -233,27 +233,3 @@ def prefix_tokens(network: nn.Module) -> int:
     """The number of tokens without a position: the class token and others, such as registers."""
     number = getattr(network, "num_prefix_tokens", None)
     return number if isinstance(number, int) else int(hasattr(network, "class_token"))
-
-
-def list_nodes(name: str, side: int) -> list[dict[str, Any]]:
-    """Each layer that gives features, in the order they run, then `PENULTIMATE`.
-
-    ``layer`` is its class, ``width`` the features of one image once pooled, ``output`` channels and
-    positions, or tokens.
-    """
-    source, rows = source_of(name), []
-    with torch.random.fork_rng(devices=[]):
-        network, classifier = source.network(side)
-    cut, layers = Cut(source, network.eval(), classifier, side), dict(network.named_modules())
-    ends = {path: node for path, node in cut.ends.items() if path in layers.keys() - {classifier}}
-    found = cut.run(cut.extractor(ends.values()))
-    for path, node in ends.items():
-        x, layer = found[node], layers[path]
-        if (axes := positions(x, layer)) is not None:
-            width = next(n for axis, n in enumerate(x.shape) if axis and axis not in axes)
-            over = "".join(f" × {x.shape[axis]}" for axis in axes) + " tokens" * (axes == TOKENS)
-            row = {"name": path, "layer": type(layer).__name__, "width": width}
-            rows.append({**row, "output": f"{width}{over}"})
-    width = cut.width()
-    last = {"name": PENULTIMATE, "layer": entry(classifier), "width": width, "output": str(width)}
-    return [*rows, last]

@@ -153,11 +153,8 @@ def load_network(
             o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
         )
         engine = TorchEngine(backbone.module, preprocessing, device, o.precision)
-    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step  # whole steps
-    return Network(
-        backbone, preprocessing, o.precision, o.seen, engine, batch,
-        o.workers or parallel.threads(), graph.digest if graph else "",
-    )  # fmt: skip
+    digest = graph.digest if graph else ""
+    return Network(backbone, preprocessing, o.precision, o.seen, engine, digest)
 
 
 def chosen(o: ExtractOptions) -> str:

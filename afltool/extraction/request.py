@@ -69,12 +69,6 @@ class Asked:
         """Of the squares that the network sees."""
         return self.given.seen.inner(self.preprocessing().crop)
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """What `backbones.nodes.list_nodes` has of the backbone; neither images nor weights."""
-        from ..backbones.nodes import list_nodes
-
-        return list_nodes(self.given.backbone, self.side())
-
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
 
