@@ -116,14 +116,14 @@ def test_the_square_that_views_are_cut_from_tells_their_side():
 
 def test_each_slice_is_what_torchvisions_extractor_gives():
     """A layer, its maximum, a node of the graph and the classifier's input, in the order asked."""
-    texts = ["layer2", "penultimate", "layer3.1.relu_1:mean+max", "layer1:max*0.25"]
+    texts = ["layer2", "penultimate", "layer3.0.relu_1:mean+max", "layer1:max*0.25"]
     backbone = load_backbone("narrow", weights="random", image_size=SIZE, nodes=parse_nodes(texts))
     whole = load_backbone("narrow", weights="random", image_size=SIZE).module
     x = torch.randn(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
-    wanted = {name: name for name in ("layer1", "layer2", "layer3.1.relu_1", "fc")}
+    wanted = {name: name for name in ("layer1", "layer2", "layer3.0.relu_1", "fc")}
     with torch.no_grad():
         expected, found = create_feature_extractor(whole, wanted)(x), backbone.module(x)
-    maps = expected["layer3.1.relu_1"]
+    maps = expected["layer3.0.relu_1"]
     parts = [
         expected["layer2"].mean((2, 3)), expected["fc"], maps.mean((2, 3)), maps.amax((2, 3)),
         expected["layer1"].amax((2, 3)) * 0.25,
@@ -131,14 +131,14 @@ def test_each_slice_is_what_torchvisions_extractor_gives():
     assert torch.equal(found, torch.cat(parts, dim=1))
     assert [s.name for s in backbone.slices] == [parse_node(t).slice_name for t in texts]
     assert [s.dim for s in backbone.slices] == [16, 64, 64, 8]
-    label = "output of layer3.1.relu_1, averaged and the maximum over positions"
+    label = "output of layer3.0.relu_1, averaged and the maximum over positions"
     assert backbone.slices[2].node == label
 
 
 def test_a_layer_and_the_last_one_in_it_have_one_output():
     """Also beside each other, where torchvision's extractor gives an earlier one for the second."""
     x = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
-    nodes = parse_nodes(["layer3", "layer3.1", "layer3.1.relu_1", "layer3.1.add", "penultimate"])
+    nodes = parse_nodes(["layer3", "layer3.0", "layer3.0.relu_1", "layer3.0.add", "penultimate"])
     both = load_backbone("narrow", weights="random", image_size=SIZE, nodes=nodes).module
     alone = [
         load_backbone("narrow", weights="random", image_size=SIZE, nodes=[node]).module(x)
@@ -279,7 +279,7 @@ def test_a_network_without_a_classifier_is_found_again_by_its_space(images, tmp_
 @pytest.mark.parametrize(
     ("node", "views"),
     [
-        ("layer3.1.relu_1", None),
+        ("layer3.0.relu_1", None),
         (("layer2:max", "penultimate*2"), None),
         ("stages", "flip+crops:2"),
     ],

@@ -72,7 +72,14 @@ class Source:
 
     def preprocessing(self, weights: str) -> Preprocessing:
         """The preprocessing with which the weights were trained."""
-        raise UsageError(f"{self.name} does not say how images are prepared: --preprocess paper")
+        raise self.unknown("a way that it does not say")
+
+    def unknown(self, way: str) -> UsageError:
+        """What is said of weights whose images are prepared in another way."""
+        return UsageError(
+            f"{self.name}: its images are prepared by {way}; known here are central or "
+            "squashed squares, rescaled and normalized. Use --preprocess paper."
+        )
 
     def versions(self) -> str:
         """The versions of the packages that a random initialization depends on."""
@@ -285,10 +292,7 @@ class TimmSource(Source):
         own = data.resolve_data_config(pretrained_cfg=self.config.to_dict())
         (_, height, width), mode = own["input_size"], own["crop_mode"]
         if height != width or mode not in ("center", "squash"):
-            raise UsageError(
-                f"{self.name}: its weights need {mode} crops of {height} × {width}; only central "
-                "square crops are known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"{mode} crops of {height} × {width}")
         sides = int(height / own["crop_pct"]), height
         numbers = tuple(own["mean"]), tuple(own["std"])
         return Preprocessing("weights", *sides, *numbers, own["interpolation"], mode == "squash")

@@ -126,10 +126,7 @@ class OpenClipSource(FromHub):
         own = {**self.config.get("preprocess_cfg", {}), **self._tag(weights)}
         size, mode = self.config["model_cfg"]["vision_cfg"]["image_size"], own.get("resize_mode")
         if not isinstance(size, int) or mode not in (None, "shortest", "squash"):
-            raise UsageError(
-                f"{self.name}: its weights need images of {size}, resized by {mode}; only squares "
-                "by the shortest side or squashed are known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"resizing to {size} by {mode}")
         mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
         numbers = tuple(own.get("mean", mean)), tuple(own.get("std", std))
         how = own.get("interpolation", "bicubic")
@@ -203,10 +200,7 @@ class HuggingFaceSource(FromHub):
             numbers = tuple(own["image_mean"]), tuple(own["image_std"])
             how = Resampling(own.get("resample", Resampling.BICUBIC)).name.lower()
         if not known or (crop is None and not squash):
-            raise UsageError(
-                f"{self.name}: images of size {size}, crop {own.get('crop_size')}, are prepared in "
-                "a way that is not known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"size {size}, crop {own.get('crop_size')} and other steps")
         return Preprocessing("weights", edge, crop or edge, *numbers, how, squash)
 
 

@@ -91,15 +91,13 @@ def load_backbone(
     if state is not None:
         check_types(network, state, weights)
     cut = Cut(source, network, classifier, image_size)
-    facts: dict[str, Any] = {"name": name, "weights": label}
-    facts["weights_digest"] = digest_of_state(network)
+    facts = {"name": name, "weights": label, "weights_digest": digest_of_state(network)}
     if not nodes:
         return Backbone(**facts, node=entry(classifier), dim=cut.width(), module=network)
-    module = Intermediates(cut, nodes)
-    slices = tuple(module.slices)
-    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
-    named = () if one_plain_place(tuple(nodes)) else slices
-    return Backbone(**facts, node=what, dim=dim, slices=named, module=module.eval())
+    module = Intermediates(cut, nodes).eval()
+    what, dim = "; ".join(map(str, module.slices)), sum(one.dim for one in module.slices)
+    slices = () if one_plain_place(tuple(nodes)) else tuple(module.slices)
+    return Backbone(**facts, node=what, dim=dim, slices=slices, module=module)
 
 
 def described(source: Source, weights: str, seed: int) -> tuple[str, str, str]:

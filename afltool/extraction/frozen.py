@@ -96,10 +96,9 @@ def read_frozen(path: Path) -> Frozen:
         ) from None
 
 
-def recipe_of(
-    name: str, o: SeenOptions, identity: str, preprocessing: Preprocessing
-) -> dict[str, Any]:
-    """The recipe of a frozen backbone; ``identity``: of its weights."""
+def recipe_of(name: str, o: SeenOptions, preprocessing: Preprocessing) -> dict[str, Any]:
+    """The recipe of a frozen backbone."""
+    identity = weights_identity(name, o.weights, o.seed)
     options: dict[str, Any] = {"backbone": name, "weights": identity}
     options |= {"node": list(map(str, o.nodes)), "preprocessing": preprocessing.describe()}
     return recipe("backbone", options, {})
@@ -192,9 +191,7 @@ def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     if place.exists():
         return read_frozen(place)
     log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
-    identity = weights_identity(o.backbone, o.weights, o.seed)
-    made_by = recipe_of(o.backbone, o, identity, preprocessing)
-    frozen = freeze(o.backbone, o, preprocessing, made_by)
+    frozen = freeze(o.backbone, o, preprocessing, recipe_of(o.backbone, o, preprocessing))
     try:
         frozen.save(place)
     except AflError as error:  # a store that cannot be written costs time only

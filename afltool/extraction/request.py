@@ -128,6 +128,5 @@ def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
     made_by, o = request.recipe(), request.given
     words = f"{o.backbone}-{Path(o.data).name}-{o.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
-    digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
-    own, shared = ((o.store or default_store()) / f"{name}-{digest}.h5" for digest in digests)
-    return own if own.exists() else shared, made_by  # up to 0.3 each had its own
+    key = Digest().json("recipe", strict(made_by)).hex()[:16]
+    return (o.store or default_store()) / f"{name}-{key}.h5", made_by

@@ -12,7 +12,6 @@ import numpy as np
 
 from .. import progress
 from ..backbones.families import preprocessing_for
-from ..backbones.models import weights_identity
 from ..errors import InvalidDataError, UsageError
 from ..extraction.engines import load_network
 from ..extraction.frozen import freeze, recipe_of
@@ -178,7 +177,7 @@ def backbone(o: Backbone, files: Files) -> Job:
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
     way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
-    made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
+    made_by = recipe_of(name, o, way)
     made_by["options"] |= {"licence": o.licence} if o.licence else {}
 
     def write() -> None:
