@@ -49,6 +49,12 @@ def named(images, tmp_path_factory):
     return extract(images, tmp_path_factory.mktemp("named") / "a.h5")
 
 
+@pytest.fixture(scope="module")
+def fine(images, tmp_path_factory):
+    """By OpenVINO, in fp32."""
+    return extract(images, tmp_path_factory.mktemp("fine") / "a.h5", engine="openvino")
+
+
 def extract(images, out, backbone="narrow", **options):
     given = options if str(backbone).endswith(".afl") else {**RANDOM, **options}
     return afltool.extract(
@@ -84,10 +90,9 @@ def test_features_are_those_of_plain_pytorch_within_one_step(images, tmp_path, m
 
 
 @needs_openvino
-def test_features_of_openvino_are_a_space_of_their_own(images, named, tmp_path):
-    own = extract(images, tmp_path / "a.h5", engine="openvino")
-    assert afltool.info(own)["space"] == {**afltool.info(named)["space"], "engine": "openvino"}
-    assert away(own, named).max() <= 2, "each is within a step of PyTorch"
+def test_features_of_openvino_are_a_space_of_their_own(named, fine):
+    assert afltool.info(fine)["space"] == {**afltool.info(named)["space"], "engine": "openvino"}
+    assert away(fine, named).max() <= 2, "each is within a step of PyTorch"
 
 
 @pytest.mark.parametrize("engine", ["torch", *BOTH])
@@ -184,22 +189,6 @@ def test_extract_and_predict_take_a_frozen_file_or_a_kept_graph_without_pytorch(
     assert about["weights_digest"] == plain.weights_digest
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"node": "layer2"}, "leave --node out"),
-        ({"weights": "random"}, "leave --weights out"),
-        ({"engine": "torch"}, "without PyTorch"),
-    ],
-)
-def test_what_a_frozen_backbone_is_cannot_be_said_otherwise(
-    images, net, tmp_path, options, message
-):
-    with pytest.raises(UsageError, match=message):
-        extract(images, tmp_path / "a.h5", net, **options)
-    assert not (tmp_path / "a.h5").exists()
-
-
 # --- what can go wrong ----------------------------------------------------------------------------
 
 
@@ -267,16 +256,22 @@ def test_auto_goes_on_with_pytorch_and_says_why(images, named, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("of", "options", "message"),
     [
-        ({"engine": "onnxruntime", "precision": "bf16"}, "computes in fp32"),
-        ({"engine": "openvino", "precision": "fp16"}, "openvino (is not|computes in)"),
-        ({"engine": "onnxruntime", "device": "cuda"}, "leave out --device"),
+        ("name", {"engine": "onnxruntime", "precision": "bf16"}, "computes in fp32"),
+        ("name", {"engine": "openvino", "precision": "fp16"}, "openvino (is not|computes in)"),
+        ("name", {"engine": "onnxruntime", "device": "cuda"}, "leave out --device"),
+        ("file", {"node": "layer2"}, "leave --node out"),
+        ("file", {"weights": "random"}, "leave --weights out"),
+        ("file", {"engine": "torch"}, "without PyTorch"),
     ],
 )
-def test_what_an_engine_cannot_do_is_refused(images, tmp_path, options, message):
+def test_what_an_engine_or_a_frozen_backbone_cannot_do_is_refused(
+    images, net, tmp_path, of, options, message
+):
     with pytest.raises(UsageError, match=message):
-        extract(images, tmp_path / "a.h5", **options)
+        extract(images, tmp_path / "a.h5", net if of == "file" else "narrow", **options)
+    assert not (tmp_path / "a.h5").exists()
 
 
 @pytest.mark.parametrize(
@@ -316,16 +311,14 @@ def test_other_networks_are_frozen_and_agree_with_plain_pytorch(images, tmp_path
 # --- bf16 ----------------------------------------------------------------------------------------
 
 BF16 = {"engine": "openvino", "precision": "bf16"}
-NO_BF16 = "bf16" not in Path("/proc/cpuinfo").read_text()
 
 
 @needs_openvino
-def test_bf16_of_openvino_is_near_and_a_space_of_its_own(images, tmp_path):
+def test_bf16_of_openvino_is_near_and_a_space_of_its_own(images, fine, tmp_path):
     import openvino
 
     if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         pytest.skip("this processor has no bf16")
-    fine = extract(images, tmp_path / "a.h5", engine="openvino")
     coarse = extract(images, tmp_path / "b.h5", **BF16)
     told = [afltool.info(path)["space"] for path in (fine, coarse)]
     assert [one.pop("precision") for one in told] == ["fp32", "bf16"]

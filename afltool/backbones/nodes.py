@@ -189,7 +189,7 @@ def positions(x: Any, layer: nn.Module | None) -> tuple[int, ...] | None:
 
 def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str) -> tuple[int, ...]:
     """The axes over which the output of a node is pooled; () for rows. `UsageError`: none."""
-    axes, wrong = positions(x, layer), ""
+    axes, real, wrong = positions(x, layer), isinstance(x, Tensor), ""
     if axes is None or (axes == TOKENS and node.pooling is None):
         wrong = (
             "expected (n, d), or a map of d channels over s × s positions with d ≠ s, which is "
@@ -200,8 +200,8 @@ def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str)
     elif "token" in (node.pooling or "") and not (axes == TOKENS and prefix):
         wrong = "it has no class token"
     if axes is None or wrong:
-        shape = f"the shape (n, {', '.join(map(str, x.shape[1:]))})" if isinstance(x, Tensor) else x
-        raise UsageError(f"--node {node.name} of {name} gives {shape!s:.99}; {wrong}.")
+        shape = f"the shape (n, {', '.join(map(str, x.shape[1:]))})" if real else str(type(x))
+        raise UsageError(f"--node {node.name} of {name} gives {shape}; {wrong}.")
     return axes
 
 
