@@ -91,7 +91,8 @@ def load_backbone(
     if state is not None:
         check_types(network, state, weights)
     cut = Cut(source, network, classifier, image_size)
-    facts = {"name": name, "weights": label, "weights_digest": digest_of_state(network)}
+    digest = digest_of_state(network)
+    facts: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest}
     if not nodes:
         return Backbone(**facts, node=entry(classifier), dim=cut.width(), module=network)
     module = Intermediates(cut, nodes).eval()
