@@ -202,6 +202,8 @@ def test_tokens_are_pooled_without_the_class_token():
     assert cut.slices[2].node.endswith("_3, class token and averaged over tokens")
     with pytest.raises(UsageError, match="of tokens say what is taken: NODE:mean"):
         Intermediates(place, [Node(layer.format(3))])
+    with pytest.raises(UsageError, match=r"ln_1: torch\.fx may call another layer so"):
+        Intermediates(place, [Node(f"{layer.format(3)}.ln_1", "mean")])  # it would give ln_2
     with pytest.raises(UsageError, match="has no class token"):
         Intermediates(place, [Node("conv_proj", "token")])
 

@@ -8,6 +8,7 @@ not computed. Square images give square maps, so the two equal axes are the posi
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -88,10 +89,14 @@ class Cut:
 
     def place(self, name: str) -> str:
         """The node of the traced graph that gives the output of what ``--node`` names."""
+        layers = [one for one, _ in self.network.named_modules() if one in self.ends]
         if name not in self.ends:
-            layers = [one for one, _ in self.network.named_modules() if one in self.ends]
             raise UsageError(
                 f"{self.source.name} has no node {name!r}: its layers are {', '.join(layers)}"
+            )
+        if name in layers and self.ends[name] == name and re.search(r"_\d+$", name):
+            raise UsageError(  # the libraries cut numbers off, and then count such layers anew
+                f"--node {name}: torch.fx may call another layer so; take the one around it"
             )
         order = [*self.ends.values()]
         behind = self.ends.get(self.classifier)
