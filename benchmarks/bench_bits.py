@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from measure import machine
 
-from afltool.backbones.inference import infer, prepare_for_inference
 from afltool.backbones.models import load_backbone
 from afltool.backbones.preprocessing import paper_preprocessing
 from afltool.datasets import open_dataset
+from afltool.extraction.torch_engine import infer, prepare_for_inference
 from afltool.math.gram import encode
 
 BITS = 9

@@ -143,7 +143,7 @@ def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
 
             def run() -> None:
                 with ThreadPoolExecutor(network.workers) as pool:
-                    list(pool.map(work, every, chunksize=network.batch))
+                    list(pool.map(work, every, chunksize=network.engine.batch))
 
             return rate(run, a.images, a.rounds)
 

@@ -126,8 +126,8 @@ def steps(head: str, image: str) -> None:
 
     _, header = load_solved_head(Path(head))
     lap("import afltool, read the head")
-    from afltool.backbones.inference import prepare_for_inference
     from afltool.backbones.models import load_backbone
+    from afltool.extraction.torch_engine import prepare_for_inference
 
     asked = space.options_for(header["space"], weights="random", engine="torch")
     made = load_backbone(asked.backbone, weights="random", image_size=asked.image_size or 224)

@@ -152,10 +152,10 @@ def covariances(spec: str, split: str, limit: int | None, size: int, out: Path) 
     """Covariances over positions of the last stage, as OUT.npz for `afltool import`."""
     import torch
 
-    from afltool.backbones.inference import prepare_for_inference
     from afltool.backbones.models import load_backbone
     from afltool.backbones.preprocessing import paper_preprocessing
     from afltool.datasets import open_dataset
+    from afltool.extraction.torch_engine import prepare_for_inference
 
     dataset = open_dataset(spec, split, data_root=None, limit=limit)
     preprocessing = paper_preprocessing(size)

@@ -20,7 +20,7 @@ from afltool.cli.app import OWN, app
 
 #: How the work is done: no file depends on it.
 EXECUTION_ONLY = {
-    "batch-size", "data-root", "device", "memory", "store", "threads", "workers",
+    "data-root", "device", "memory", "store", "threads",
 }  # fmt: skip
 #: They refuse or allow; what is made is the same.
 REFUSES = {"allow-constant", "allow-repeats", "complete", "min-rows", "skip-corrupt"}

@@ -118,7 +118,7 @@ ONLY = {
     "matplotlib": "rendering lab.studies.plots",
     "typer": "cli federation.cli lab.studies.commands lab.baselines.commands",
     "rich": "cli rendering",
-    "torch": "datasets.* backbones.* extraction.torch_engine lab.baselines "
+    "torch": "datasets.* backbones.* extraction.torch_engine extraction.frozen lab.baselines "
     "exporting heads.graphs math.counts",
     "onnxruntime": "exporting.onnx_files extraction.engines",
     "openvino": "extraction.engines",

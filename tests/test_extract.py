@@ -35,8 +35,7 @@ from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Views
 from afltool.stages import extract as stage
 
-SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "batch_size": 8,
-         "engine": "torch"}  # fmt: skip
+SMALL = {"weights": "random", "image_size": 32, "preprocess": "paper", "engine": "torch"}
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +82,10 @@ def independent_loop(images, ids, size, batch):
 
 def test_features_are_those_of_an_independent_loop_over_the_same_batches(images, tmp_path):
     """float32 within rounding of a sum; fixed point within one step."""
-    how = {"backbone": "resnet18", "image_size": 40}
-    path = extract(images, tmp_path / "f.h5", dtype="float32", batch_size=9, **how)
-    expected = independent_loop(images, ids_of(path), 40, 9)
-    assert len(expected) % 9 == 0, "the premise: whole batches"
+    how = {"backbone": "resnet18", "image_size": 40, "limit": 32}
+    path = extract(images, tmp_path / "f.h5", dtype="float32", **how)
+    expected = independent_loop(images, ids_of(path), 40, 16)
+    assert len(expected) % 16 == 0, "the premise: whole batches"
     np.testing.assert_allclose(values(path), expected, rtol=1e-5, atol=1e-6)
     fixed = values(extract(images, tmp_path / "i.h5", **how))
     assert np.abs(fixed / 512 - expected).max() <= 1 / 512
@@ -216,7 +215,7 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
     monkeypatch.setenv("AFLTOOL_STORE", str(tmp_path / "store"))
     first = extract(images, None)
     before = first.stat().st_mtime_ns
-    assert extract(images, None, batch_size=4) == first, "a batch size is recorded, not a key"
+    assert extract(images, None, threads=1) == first, "threads are recorded, not a key"
     assert first.stat().st_mtime_ns == before
     assert len(watched.begun) == 1, "nothing is extracted a second time"
 
@@ -316,7 +315,7 @@ def test_a_full_device_ends_with_a_message_and_what_is_done_is_kept(images, tmp_
 class Zeros:
     """An engine that takes any image for nothing."""
 
-    step, threads = 4, 2
+    step, threads, batch = 4, 2, 8
 
     def run(self, pixels):
         return np.zeros((4, 1), np.float32)
@@ -332,7 +331,7 @@ def test_a_thread_that_fails_is_told_with_its_image_behind_what_is_done():
         return np.zeros((3, 4, 4), np.uint8)
 
     facts = SimpleNamespace(dim=1, slices=())
-    network = Network(facts, paper_preprocessing(4), "fp32", Views(), Zeros(), 8, 2)
+    network = Network(facts, paper_preprocessing(4), "fp32", Views(), Zeros())
     done = network.features(decode, range(45))
     assert [next(done)[0].indices.stop for _ in range(3)] == [8, 16, 24]
     with pytest.raises(InputError, match=r"failed at image 30 \(RuntimeError: .*run the same"):
@@ -406,7 +405,7 @@ def test_remarks_of_readers_are_counted_and_named_by_the_tool(tmp_path, cli, cap
         r"3 images, such as .*[ab]/(9|10|11)\.png: its transparency is left out",
     }
     with caplog.at_level("INFO", logger="afltool"):
-        extract(images, tmp_path / "a.h5", workers=2, skip_corrupt=True)
+        extract(images, tmp_path / "a.h5", threads=2, skip_corrupt=True)
     lines = [one for one in caplog.messages if "images, such as" in one]
     assert len(lines) == len(expected)
     assert all(any(re.search(one, line) for line in lines) for one in expected)

@@ -17,7 +17,7 @@ import afltool
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
-SMALL = {"weights": "random", "image_size": 32, "batch_size": 8}
+SMALL = {"weights": "random", "image_size": 32}
 ENGINES = ["torch", "onnxruntime"]  # openvino reads images as the second does
 
 
@@ -78,7 +78,7 @@ def run(place, share, number):
         return result
     setattr(stage._Extraction, place, dying)
     afltool.extract(backbone="narrow", data=data, split="train", out=out, weights="random",
-                    image_size=32, batch_size=8, engine=engine)
+                    image_size=32, engine=engine)
 
 for k, place in enumerate(["append", "commit", "decode", "commit", "decode"]):
     share, number = draw.random(), signal.SIGSEGV if k == 4 else signal.SIGKILL
@@ -161,7 +161,7 @@ def linked_images(folder, classes, per_class):
 STARTED = f"""
 import re, sys, time
 import afltool, torch, torchvision
-from afltool.backbones import inference
+from afltool.extraction import torch_engine as inference
 
 def started(*args):
     print(time.process_time() - begun, {PEAK})

@@ -102,7 +102,7 @@ def test_images_are_prepared_as_the_folder_says(vit, tmp_path):
         {"do_normalize": False},
         {"size": {"height": 32, "width": 40}},
     ):
-        with pytest.raises(UsageError, match=r"is not known here.*--preprocess paper"):
+        with pytest.raises(UsageError, match=r"known here are .*--preprocess paper"):
             said(**odd)
 
 

@@ -90,7 +90,7 @@ def stages(tmp_path_factory):
     images = write_imagefolder(at / "images", per_class=90, size=16)
     # Frozen, since PyTorch takes 3 s to start; it is killed in test_extract_scale.py.
     net = afltool.backbone("resnet18", at / "net.afl", weights="random", image_size=48)
-    backbone = ["--backbone", net, "--batch-size", 32, "--data", f"imagefolder:{images}"]
+    backbone = ["--backbone", net, "--data", f"imagefolder:{images}"]
     dealt = ["--partition", clients, "--head", "linear"]
     return {
         "extract": Stage(lambda f: ["extract", *backbone, "-o", f / "f.h5"], "f.h5", eager=True),

@@ -44,7 +44,7 @@ def test_without_pytorch_activations_have_the_same_bits_and_the_rest_says_what_t
     from scipy import special
 
     lines = [
-        ["extract", "--backbone", "resnet18", "--list-nodes"],
+        ["extract", "--backbone", "resnet18", "-o", tmp_path / "a.h5"],
         ["export", road.head, "-o", tmp_path / "head.pt2"],
         ["export", road.head, "-o", tmp_path / "head.onnx"],
         ["baseline", "fedavg", road.train, "--test", road.test, "-o", tmp_path / "out",

@@ -19,7 +19,7 @@ from torchvision.transforms import functional
 import afltool
 from afltool.backbones.families import FAMILIES, TorchvisionSource
 from afltool.backbones.models import load_backbone
-from afltool.backbones.nodes import Intermediates, stage_nodes
+from afltool.backbones.nodes import Cut, Intermediates
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.extraction.engines import load_network
 from afltool.extraction.space import options_for, preprocessing_of, space_of
@@ -116,14 +116,14 @@ def test_the_square_that_views_are_cut_from_tells_their_side():
 
 def test_each_slice_is_what_torchvisions_extractor_gives():
     """A layer, its maximum, a node of the graph and the classifier's input, in the order asked."""
-    texts = ["layer2", "penultimate", "layer3.1.relu_1:mean+max", "layer1:max*0.25"]
+    texts = ["layer2", "penultimate", "layer3.0.relu_1:mean+max", "layer1:max*0.25"]
     backbone = load_backbone("narrow", weights="random", image_size=SIZE, nodes=parse_nodes(texts))
     whole = load_backbone("narrow", weights="random", image_size=SIZE).module
     x = torch.randn(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
-    wanted = {name: name for name in ("layer1", "layer2", "layer3.1.relu_1", "fc")}
+    wanted = {name: name for name in ("layer1", "layer2", "layer3.0.relu_1", "fc")}
     with torch.no_grad():
         expected, found = create_feature_extractor(whole, wanted)(x), backbone.module(x)
-    maps = expected["layer3.1.relu_1"]
+    maps = expected["layer3.0.relu_1"]
     parts = [
         expected["layer2"].mean((2, 3)), expected["fc"], maps.mean((2, 3)), maps.amax((2, 3)),
         expected["layer1"].amax((2, 3)) * 0.25,
@@ -131,14 +131,14 @@ def test_each_slice_is_what_torchvisions_extractor_gives():
     assert torch.equal(found, torch.cat(parts, dim=1))
     assert [s.name for s in backbone.slices] == [parse_node(t).slice_name for t in texts]
     assert [s.dim for s in backbone.slices] == [16, 64, 64, 8]
-    label = "output of layer3.1.relu_1, averaged and the maximum over positions"
+    label = "output of layer3.0.relu_1, averaged and the maximum over positions"
     assert backbone.slices[2].node == label
 
 
 def test_a_layer_and_the_last_one_in_it_have_one_output():
     """Also beside each other, where torchvision's extractor gives an earlier one for the second."""
     x = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
-    nodes = parse_nodes(["layer3", "layer3.1", "layer3.1.relu_1", "layer3.1.add", "penultimate"])
+    nodes = parse_nodes(["layer3", "layer3.0", "layer3.0.relu_1", "layer3.0.add", "penultimate"])
     both = load_backbone("narrow", weights="random", image_size=SIZE, nodes=nodes).module
     alone = [
         load_backbone("narrow", weights="random", image_size=SIZE, nodes=[node]).module(x)
@@ -181,14 +181,15 @@ def test_a_scale_moves_the_point_and_nothing_else(images, tmp_path):
 def test_tokens_are_pooled_without_the_class_token():
     torch.manual_seed(0)
     network = VisionTransformer(32, 16, 5, 2, 12, 24, num_classes=3).eval()
-    source, network.heads.head = TorchvisionSource("vit_b_16"), nn.Identity()
-    nodes = stage_nodes(source, network, 32, Node("stages"))
+    network.heads.head = nn.Identity()
+    place = Cut(TorchvisionSource("vit_b_16"), network, "heads.head", 32)
+    nodes = place.stages(Node("stages"))
     layer = "encoder.layers.encoder_layer_{}"
     assert nodes == [
         Node("penultimate"), Node(layer.format(4), "mean"),
         Node(layer.format(3), "token+mean"), Node(layer.format(2), "token+mean"),
     ]  # fmt: skip
-    cut = Intermediates(source, network, [Node("stages")], "heads.head", 32).eval()
+    cut = Intermediates(place, [Node("stages")]).eval()
     x = torch.randn(2, 3, 32, 32)
     wanted = {f"{layer.format(k)}.add_1": str(k) for k in (2, 3, 4)}
     with torch.no_grad():
@@ -200,9 +201,11 @@ def test_tokens_are_pooled_without_the_class_token():
     assert [s.dim for s in cut.slices] == [12, 12, 24, 24]
     assert cut.slices[2].node.endswith("_3, class token and averaged over tokens")
     with pytest.raises(UsageError, match="of tokens say what is taken: NODE:mean"):
-        Intermediates(source, network, [Node(layer.format(3))], "heads.head", 32)
+        Intermediates(place, [Node(layer.format(3))])
+    with pytest.raises(UsageError, match=r"ln_1: torch\.fx may call another layer so"):
+        Intermediates(place, [Node(f"{layer.format(3)}.ln_1", "mean")])  # it would give ln_2
     with pytest.raises(UsageError, match="has no class token"):
-        Intermediates(source, network, [Node("conv_proj", "token")], "heads.head", 32)
+        Intermediates(place, [Node("conv_proj", "token")])
 
 
 #: What `stages` takes besides the classifier's input, by family.
@@ -230,22 +233,8 @@ def test_every_family_has_its_stages(name):
 
 
 def test_a_network_without_stages_says_so():
-    with pytest.raises(UsageError, match="no stages of squeezenet1_1 are known: name the nodes"):
-        stage_nodes(TorchvisionSource("squeezenet1_1"), nn.Flatten(), 32, Node("stages"))
-
-
-def test_the_list_of_nodes_has_names_widths_and_places(cli, monkeypatch):
-    """No name is shortened, however narrow the terminal is."""
-    monkeypatch.setenv("COLUMNS", "30")
-    command = ("extract", "--backbone", "narrow", "--image-size", "64", "--list-nodes")
-    rows = {row["name"]: row for row in json.loads(cli(*command, "--json").stdout)}
-    assert (rows["layer3"]["width"], rows["layer3"]["output"]) == (32, "32 × 4 × 4")
-    assert [*rows][-1] == "penultimate"
-    assert "fc" not in rows
-    shown = cli(*command).stdout.splitlines()
-    assert len(shown) == len(rows) + 1
-    assert [line.split()[0] for line in shown[1:]] == [*rows]
-    assert "32 × 4 × 4" in shown[1 + [*rows].index("layer3")]
+    with pytest.raises(UsageError, match="no stages of googlenet are known: name layers"):
+        Cut(TorchvisionSource("googlenet"), nn.Flatten(), "", 32).stages(Node("stages"))
 
 
 # --- what belongs together ------------------------------------------------------------------------
@@ -292,7 +281,7 @@ def test_a_network_without_a_classifier_is_found_again_by_its_space(images, tmp_
 @pytest.mark.parametrize(
     ("node", "views"),
     [
-        ("layer3.1.relu_1", None),
+        ("layer3.0.relu_1", None),
         (("layer2:max", "penultimate*2"), None),
         ("stages", "flip+crops:2"),
     ],
@@ -301,7 +290,7 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     """As whoever has a head does: the network that its space asks for, image by image."""
     path = extract(images, tmp_path / "a.h5", node=node, views=views)
     space, names = afltool.info(path)["space"], ids_of(path)
-    options = options_for(space, weights="random", batch_size=16, engine="torch")
+    options = options_for(space, weights="random", engine="torch")
     assert (options.views, options.image_size) == (views, SIZE)
     network = load_network(options, preprocessing_of(space))
     assert json.loads(json.dumps(space_of(network, options))) == space

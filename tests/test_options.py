@@ -50,8 +50,6 @@ from afltool.runs.config import read_config
     ("evaluate {head} {test} --bootstrap-samples 10",
      "--bootstrap-samples is used only with --metrics or --group-by or --resample-by"),
     ("evaluate {head} {test} --counts --metrics accuracy", "--counts is not used with --metrics"),
-    ("extract --data digits --backbone resnet18 --list-nodes",
-     "--list-nodes is not used with --out: leave one of them out"),
     ("local-stats {train} --client a --head {head0} --gamma 3", "gamma"),
     ("solve {total} --shrinkage 0.5", "--shrinkage"),
     ("run --train-features {train} --test-features {test} --clients 3 --head linear --buckets 4",
@@ -97,7 +95,7 @@ def test_a_function_has_the_options_of_its_command(name):
     function = getattr(afltool, "import_embeddings" if name == "import" else name.replace("-", "_"))
     found = {p.replace("_", "-") for p in inspect.signature(function).parameters}
     heads = {option for every in of_heads().values() for option in every}
-    assert options(name).keys() - heads - found <= {"list-nodes"}
+    assert options(name).keys() - heads <= found
     assert ("head-options" in found) == (name in ("local-stats", "solve"))
 
 

@@ -27,8 +27,8 @@ from afltool.files.features import open_features
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 
-HOW = {"weights": "random", "batch_size": 8, "engine": "torch"}
-SHELL = ("--weights", "random", "--batch-size", 8, "--engine", "torch")
+HOW = {"weights": "random", "engine": "torch"}
+SHELL = ("--weights", "random", "--engine", "torch")
 
 
 def table(path):

@@ -13,9 +13,9 @@ from helpers_images import patterns
 from PIL import Image
 
 import afltool
-from afltool.backbones.inference import infer, prepare_for_inference
 from afltool.backbones.models import load_backbone
 from afltool.backbones.preprocessing import paper_preprocessing
+from afltool.extraction.torch_engine import infer, prepare_for_inference
 from afltool.math.gram import encode
 
 SIZE, N = 64, 24
@@ -85,7 +85,7 @@ def test_bf16_is_another_feature_space(ready, pixels, reference):
 
 SETTINGS = """
 import torch
-from afltool.backbones.inference import arithmetic
+from afltool.extraction.torch_engine import arithmetic
 b = torch.backends
 places = b.cuda.matmul, b.cudnn.conv, b.mkldnn.matmul, b.mkldnn.conv
 def check():
@@ -133,10 +133,9 @@ def test_extract_on_a_gpu_overlaps_without_mixing_batches_up(precision, tmp_path
     """Runs where there is CUDA: two threads give it steps in turn."""
     how = {"backbone": "resnet18", "data": "digits", "split": "test", "device": "cuda",
            "weights": "random", "image_size": 32, "precision": precision, "limit": 200}  # fmt: skip
-    whole = afltool.extract(out=tmp_path / "a.h5", batch_size=64, **how)
+    whole = afltool.extract(out=tmp_path / "a.h5", **how)
     parts = [
-        afltool.extract(out=tmp_path / f"{part}.h5", batch_size=128, shard=f"{part}/2", **how)
-        for part in range(2)
+        afltool.extract(out=tmp_path / f"{part}.h5", shard=f"{part}/2", **how) for part in range(2)
     ]
     merged = afltool.merge(parts, tmp_path / "merged.h5")
     assert afltool.info(merged)["digest"] == afltool.info(whole)["digest"]

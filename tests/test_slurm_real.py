@@ -215,7 +215,7 @@ def test_images_in_shards_are_the_laptops(cluster, tmp_path):
     images = write_imagefolder(tmp_path / "images")
     net = afltool.backbone("resnet18", tmp_path / "net.afl", weights="random", image_size=32)
     given = {
-        "data": f"imagefolder:{images}", "backbone": str(net), "batch_size": 4, "clients": 3,
+        "data": f"imagefolder:{images}", "backbone": str(net), "clients": 3,
         "ridge": 1.0,
     }  # fmt: skip
     run = submit(cluster, tmp_path, given, "--shards", 3, "--memory", "1500M")

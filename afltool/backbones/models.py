@@ -67,10 +67,10 @@ def load_backbone(
     """
     import torch
 
-    from .nodes import Intermediates, rows_of
+    from .nodes import Cut, Intermediates
 
     source = source_of(name)
-    kind = kind_of_weights(source, weights)
+    kind, label, _ = described(source, weights, seed)
     state = read_state(Path(weights)) if kind == "file" else None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -90,46 +90,40 @@ def load_backbone(
     network.eval().requires_grad_(False)
     if state is not None:
         check_types(network, state, weights)
-    label = f"random:{seed}" if kind == "random" else f"file:{Path(weights).name}"
-    label, _ = source.known(weights) or (label, "")
-    facts: dict[str, Any] = {"name": name, "weights": label}
-    facts["weights_digest"] = digest_of_state(network)
+    cut = Cut(source, network, classifier, image_size)
+    digest = digest_of_state(network)
+    facts: dict[str, Any] = {"name": name, "weights": label, "weights_digest": digest}
     if not nodes:
-        dim = int(rows_of(network, classifier, name, image_size).shape[1])
-        return Backbone(**facts, node=entry(classifier), dim=dim, module=network)
-    module = Intermediates(source, network, nodes, classifier, image_size)
-    slices = tuple(module.slices)
-    what, dim = "; ".join(map(str, slices)), sum(one.dim for one in slices)
-    named = () if one_plain_place(tuple(nodes)) else slices
-    return Backbone(**facts, node=what, dim=dim, slices=named, module=module.eval())
+        return Backbone(**facts, node=entry(classifier), dim=cut.width(), module=network)
+    module = Intermediates(cut, nodes).eval()
+    what, dim = "; ".join(map(str, module.slices)), sum(one.dim for one in module.slices)
+    slices = () if one_plain_place(tuple(nodes)) else tuple(module.slices)
+    return Backbone(**facts, node=what, dim=dim, slices=slices, module=module)
 
 
-def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
-    """SHA-256 (hex) that identifies these weights without building the network, for cache keys.
+def described(source: Source, weights: str, seed: int) -> tuple[str, str, str]:
+    """The kind of weights (``random``, ``published``, ``file``), their name, what identifies them.
 
-    Of a file's bytes, of a published name, or of the seed and the packages that draw weights.
+    Of a file its bytes do that, which are not read here. `UsageError`, `InputError`: no such
+    weights.
     """
-    source = source_of(name)
-    if kind_of_weights(source, weights) == "random":
-        what = f"random {name} {seed} {source.versions()}"
-    elif named := source.known(weights):
-        what = f"published {name} {named[1]}"
-    else:
-        what = f"file {name} {file_sha256(Path(weights))}"
-    return hashlib.sha256(what.encode()).hexdigest()
-
-
-def kind_of_weights(source: Source, weights: str) -> str:
-    """``random``, ``published`` or ``file``. `UsageError`, `InputError`: no such weights."""
+    path = Path(weights)
     if weights == "random":
-        return "random"
-    if source.known(weights):
-        return "published"
-    if (path := Path(weights)).is_file():
-        return "file"
+        return "random", f"random:{seed}", f"{seed} {source.versions()}"
+    if named := source.known(weights):
+        return "published", *named
+    if path.is_file():
+        return "file", f"file:{path.name}", ""
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".safetensors") or len(path.parts) > 1:
         raise InputError(f"expected weights of {source.name} in {path}: there is no such file")
     known = ["default"] * (weights != "default") + ["random", *source.weight_names()]
     raise UsageError(
         f"{weights!r} is neither a file nor weights of {source.name}: known are {', '.join(known)}."
     )
+
+
+def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
+    """SHA-256 (hex) that identifies these weights without building the network, for cache keys."""
+    kind, _, what = described(source_of(name), weights, seed)
+    what = what or file_sha256(Path(weights))
+    return hashlib.sha256(f"{kind} {name} {what}".encode()).hexdigest()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CorruptFileError, InvalidDataError, UsageError
-from ..plugins import install
+from ..errors import CorruptFileError, InvalidDataError
+from ..plugins import need
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,10 +24,10 @@ def read_state(path: Path) -> State:
     """
     import torch
 
+    if path.suffix == ".safetensors":
+        need(str(path), "import", "safetensors")
     try:
         content = _read(path)
-    except UsageError:
-        raise
     # Damaged archives raise nearly every built-in exception.
     except Exception as error:
         raise CorruptFileError(
@@ -53,10 +53,8 @@ def read_state(path: Path) -> State:
 
 def _read(path: Path) -> Any:
     if path.suffix == ".safetensors":
-        try:
-            from safetensors.torch import load_file
-        except ImportError as error:
-            raise UsageError(f"{path} needs safetensors: {install('import')}.") from error
+        from safetensors.torch import load_file
+
         return load_file(path)
     import torch
 

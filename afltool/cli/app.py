@@ -33,7 +33,7 @@ _TABLE: dict[str, list[tuple[str, str, str]]] = {
     "Start here": [
         ("run", "carry out every stage on this machine", "cli.runs:Run"),
         ("import", "make features of embeddings or a table", "options.features:Import"),
-        ("extract", "run images through a network", "options.features:ExtractNodes"),
+        ("extract", "run images through a network", "options.features:ExtractOptions"),
         ("evaluate", "measure a head", "options.evaluation:EvaluateOrCount"),
         ("predict", "predict rows or images", "options.evaluation:Predict"),
         ("export", "write a head as .onnx or .pt2", "options.evaluation:Export"),

@@ -9,27 +9,12 @@ from typing import Any
 from ..errors import UsageError
 from ..options.common import STDOUT
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
-from ..options.features import ExtractNodes
 from ..options.look import Diff, Found, Info, StatusOf, Store, Verify
 from ._console import print_json, say, tell
 from .app import PARTS
 from .commands import show
 
 LONGEST = 200  # characters of a value that a line of `diff` has
-
-
-def extract(o: ExtractNodes) -> None:
-    """Extract features, or print what --node can name."""
-    if not o.list_nodes:
-        from ..stages.extract import extract as stage
-
-        show(stage(o))
-        return
-    from ..extraction.request import Asked
-    from ..rendering.tables import print_nodes
-
-    rows = Asked.of(o).nodes()
-    print_json(rows) if o.as_json else print_nodes(rows)
 
 
 def evaluate(o: EvaluateOrCount) -> None:

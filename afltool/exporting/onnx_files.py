@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..backbones.freezing import exported
 from ..errors import UsageError
+from ..extraction.frozen import exported
 from ..values.arrays import Array
 from ..values.text import json_text
 from .build import FREE, KEY, Model

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..backbones.graph import Features, OverViews
 from ..errors import UsageError
 from ..extraction.network import Network
 from ..extraction.scoring import network_of
-from ..extraction.torch_engine import TorchEngine
+from ..extraction.torch_engine import Features, OverViews, TorchEngine
 from ..heads.base import Head
 from ..options.features import NetworkOptions
 from ..values.arrays import U8, Array

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from .. import parallel
-from ..backbones.freezing import FEATURES, PIXELS
-from ..backbones.inference import resolve_device
+from ..backbones.models import load_backbone
 from ..backbones.preprocessing import Preprocessing
 from ..errors import EngineError, UsageError
 from ..options.features import AUTO, TORCH, ExtractOptions
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import F32, U8
-from .frozen import Frozen, has_graph, kept
+from .frozen import FEATURES, PIXELS, Frozen, kept
 from .network import Engine, Network, in_steps
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
@@ -136,7 +135,7 @@ def load_network(
     if frozen and o.engine == TORCH:
         raise UsageError("a frozen backbone runs without PyTorch: leave out --engine")
     side, graph = o.seen.inner(preprocessing.crop), frozen
-    name, engine = CHOSEN if frozen and o.engine == AUTO else _chosen(o), None
+    name, engine = CHOSEN if frozen and o.engine == AUTO else chosen(o), None
     if name != TORCH:
         try:
             graph = frozen or kept(o, preprocessing.at(side))
@@ -149,26 +148,31 @@ def load_network(
     if engine is None or graph is None:
         from .torch_engine import TorchEngine
 
-        graph, (engine, backbone) = None, TorchEngine.load(o, side, preprocessing)
-    batch = -(-(o.batch_size or engine.batch) // engine.step) * engine.step  # whole steps
-    return Network(
-        backbone, preprocessing, o.precision, o.seen, engine, batch,
-        o.workers or parallel.threads(), graph.digest if graph else "",
-    )  # fmt: skip
+        graph, device = None, device_of(o.device)
+        backbone = load_backbone(
+            o.backbone, weights=o.weights, seed=o.seed, image_size=side, nodes=o.nodes
+        )
+        engine = TorchEngine(backbone.module, preprocessing, device, o.precision)
+    digest = graph.digest if graph else ""
+    return Network(backbone, preprocessing, o.precision, o.seen, engine, digest)
 
 
-def say_if_first(o: ExtractOptions) -> None:
-    """Say that the network will be frozen before PyTorch is loaded, which takes seconds, too."""
-    if _chosen(o) != TORCH and not has_graph(o):
-        log.info("the store has no graph of %s yet: PyTorch is loaded, for freezing it", o.backbone)
-
-
-def _chosen(o: ExtractOptions) -> str:
-    """The engine that is tried; PyTorch is imported only where there may be a GPU."""
+def chosen(o: ExtractOptions) -> str:
+    """The engine that is tried."""
     if o.engine != AUTO:
         return o.engine
-    on_cpu = o.device in ("auto", "cpu")
-    if o.device == "auto" and is_installed("torch"):
-        none = sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS)
-        on_cpu = none or resolve_device() == "cpu"
-    return CHOSEN if is_installed(CHOSEN) and o.precision == "fp32" and on_cpu else TORCH
+    fits = is_installed(CHOSEN) and o.precision == "fp32"
+    return CHOSEN if fits and device_of(o.device) == "cpu" else TORCH
+
+
+def device_of(name: str) -> str:
+    """``auto`` is ``cuda`` where there is one, else ``cpu``. `UsageError`: no such device here.
+
+    PyTorch is imported only where it has to be asked.
+    """
+    none = sys.platform == "linux" and not any(Path(gpu).exists() for gpu in GPUS)
+    if name == "cpu" or (name == "auto" and (none or not is_installed("torch"))):
+        return "cpu"
+    from .torch_engine import usable
+
+    return usable(name)

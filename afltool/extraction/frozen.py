@@ -1,29 +1,44 @@
-"""A frozen backbone: its graph and all that is known of it; from a file, or kept in the store."""
+"""A frozen backbone: its graph and all that is known of it; from a file, or kept in the store.
+
+Graphs are ONNX, made of modules by PyTorch's exporter.
+"""
 
 from __future__ import annotations
 
+import copy
+import logging
 import platform
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..backbones.families import Slice
-from ..backbones.freezing import frozen_graph
 from ..backbones.models import Facts, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
-from ..errors import AflError, CorruptFileError, UsageError
+from ..errors import AflError, CorruptFileError, EngineError, UsageError
 from ..files.backbones import load_frozen, save_frozen
 from ..files.hdf5 import recipe
 from ..options.base import flag
 from ..options.common import FROZEN
 from ..options.features import ExtractOptions, SeenOptions, default_store
 from ..options.grammars import Node, parse_nodes
+from ..plugins import need
 from ..progress import log
 from ..values.arrays import F32, U8, Digest, file_state
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+OPSET = 18
+PIXELS, FEATURES = "pixels", "features"  # input and output of the graph of a frozen backbone
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,13 +96,41 @@ def read_frozen(path: Path) -> Frozen:
         ) from None
 
 
-def recipe_of(
-    name: str, o: SeenOptions, identity: str, preprocessing: Preprocessing
-) -> dict[str, Any]:
-    """The recipe of a frozen backbone; ``identity``: of its weights."""
+def recipe_of(name: str, o: SeenOptions, preprocessing: Preprocessing) -> dict[str, Any]:
+    """The recipe of a frozen backbone."""
+    identity = weights_identity(name, o.weights, o.seed)
     options: dict[str, Any] = {"backbone": name, "weights": identity}
     options |= {"node": list(map(str, o.nodes)), "preprocessing": preprocessing.describe()}
     return recipe("backbone", options, {})
+
+
+def exported(
+    module: nn.Module, example: Tensor, free: Mapping[int, str], given: str, outputs: Sequence[str]
+) -> Any:
+    """The graph as a protobuf message; equal modules give equal messages.
+
+    ``free``: the axes of the ``example`` that may have any length; ``given``: the input's name.
+    """
+    import torch
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # of the exporter
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            program: Any = torch.onnx.export(
+                module, (example,), dynamo=True, opset_version=OPSET, verbose=False,
+                dynamic_shapes=(dict(free),), input_names=[given], output_names=list(outputs),
+            )  # fmt: skip
+    finally:
+        logging.disable(before)
+    proto = program.model_proto  # made anew each time that it is asked for
+    graph = proto.graph
+    parts = graph.node, graph.value_info, graph.input, graph.output, graph.initializer
+    # The exporter notes names and lines of this machine's files at every node.
+    for part in chain((proto, graph), *parts):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    return proto
 
 
 def freeze(
@@ -97,13 +140,34 @@ def freeze(
     made_by: Mapping[str, Any],
     licence: str = "",
 ) -> Frozen:
-    """Make the graph with PyTorch, whose plain features of the probe are kept with it."""
-    backbone = load_backbone(
-        name, weights=o.weights, seed=o.seed, image_size=preprocessing.crop, nodes=o.nodes
-    )
-    graph, expected = frozen_graph(backbone, preprocessing)
-    more: dict[str, Any] = {"nodes": o.nodes, "preprocessing": preprocessing, "licence": licence}
-    return Frozen(**backbone.told(), **more, made_by=made_by, graph=graph, expected=expected)
+    """Make the graph with PyTorch, whose plain features of the probe are kept with it.
+
+    It takes uint8 (n, 3, s, s). `EngineError`: the network cannot be exported, or the exporter's
+    packages are not here.
+    """
+    need("the graph of a network", "fast", "onnx", "onnxscript", error=EngineError)
+    import torch
+
+    from .torch_engine import Features, infer
+
+    side, nodes = preprocessing.crop, o.nodes
+    backbone = load_backbone(name, weights=o.weights, seed=o.seed, image_size=side, nodes=nodes)
+    module = Features(preprocessing, copy.deepcopy(backbone.module)).eval()
+    probe = torch.from_numpy(preprocessing.probe())
+    try:
+        proto = exported(module, probe[:2], {0: "n"}, PIXELS, [FEATURES])
+        graph = np.frombuffer(proto.SerializeToString(deterministic=True), np.uint8)
+    # The tracer runs the network on stand-ins, which can fail in any way; a message of protobuf
+    # holds at most 2 GB.
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise EngineError(
+            f"{name} cannot be made a graph ({type(error).__name__}: {reason})"
+        ) from error
+    return Frozen(
+        **backbone.told(), nodes=nodes, preprocessing=preprocessing, licence=licence,
+        made_by=made_by, graph=graph, expected=infer(backbone.module, probe, preprocessing),
+    )  # fmt: skip
 
 
 def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
@@ -121,26 +185,15 @@ def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     for name in ("afltool", lite0, "onnx", "onnxscript", *libraries):
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    place = _place(o, Digest().json("graph", [about, state, versions]).hex()[:16])
+    key = Digest().json("graph", [about, state, versions]).hex()[:16]
+    file = f"{re.sub(r'[:/]', '_', o.backbone)}-{key}{FROZEN}"
+    place = (o.store or default_store()) / "graphs" / file
     if place.exists():
         return read_frozen(place)
     log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
-    identity = weights_identity(o.backbone, o.weights, o.seed)
-    made_by = recipe_of(o.backbone, o, identity, preprocessing)
-    frozen = freeze(o.backbone, o, preprocessing, made_by)
+    frozen = freeze(o.backbone, o, preprocessing, recipe_of(o.backbone, o, preprocessing))
     try:
         frozen.save(place)
     except AflError as error:  # a store that cannot be written costs time only
         log.warning("the graph of %s is not kept: %s", o.backbone, error)
     return frozen
-
-
-def has_graph(o: ExtractOptions) -> bool:
-    """Whether the store has any graph of the backbone; one more may be needed."""
-    pattern = _place(o, "*")
-    return any(pattern.parent.glob(pattern.name))
-
-
-def _place(o: ExtractOptions, key: str) -> Path:
-    name = re.sub(r"[:/]", "_", o.backbone)
-    return (o.store or default_store()) / "graphs" / f"{name}-{key}{FROZEN}"

@@ -9,9 +9,7 @@ from __future__ import annotations
 import platform
 import warnings
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import parallel
 from ..datasets.base import CorruptImageError
 from ..errors import AflError, InputError
 from ..options.grammars import Views
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from ..backbones.preprocessing import Preprocessing
     from ..datasets.base import ImageDataset
     from ..datasets.from_paths import NamedImages
-
-AHEAD = 2  # batches under way, for each thread
 
 
 class Engine(ABC):
@@ -80,10 +77,10 @@ class Batch:
 
 @dataclass
 class Network:
-    """A backbone that is ready to run, by ``workers`` threads; made by `engines.load_network`.
+    """A backbone that is ready to run; made by `engines.load_network`.
 
-    ``batch``: images that a thread decodes before it runs them; ``graph``: digest of the graph that
-    is run, if one is; ``remarks``: the number of images and one of them, by what is said of them.
+    ``graph``: digest of the graph that is run, if one is; ``remarks``: the number of images and one
+    of them, by what is said of them.
     """
 
     backbone: Facts
@@ -91,8 +88,6 @@ class Network:
     precision: str
     views: Views
     engine: Engine
-    batch: int
-    workers: int
     graph: str = ""
     remarks: dict[str, tuple[int, str]] = field(default_factory=dict)  # images, and one of them
     _adding: Lock = field(default_factory=Lock)
@@ -127,9 +122,9 @@ class Network:
         while one is written. Unless ``skip_corrupt``, the first image that cannot be used ends it
         with its `CorruptImageError`, after the batches before it.
         """
-        parts = (indices[k : k + self.batch] for k in range(0, len(indices), self.batch))
-        turns, threads = BoundedSemaphore(self.engine.threads), self.workers
-        waiting: deque[Future[tuple[Batch, F32]]] = deque()
+        n, size = len(indices), self.engine.batch
+        parts = (indices[k : k + size] for k in range(0, n, size))
+        turns = BoundedSemaphore(self.engine.threads)
 
         def work(part: range) -> tuple[Batch, F32]:
             batch, pixels = _decoded(decode, part)
@@ -140,18 +135,12 @@ class Network:
             with turns:
                 return batch, self.rows(np.stack(pixels))
 
-        with warnings.catch_warnings(), self.engine.working(), ThreadPoolExecutor(threads) as pool:
+        with warnings.catch_warnings(), self.engine.working():
             # Of readers, about tags; pixels that are damaged are errors.
             warnings.filterwarnings("ignore", module="PIL|pydicom")
             try:
-                for part in parts:
-                    waiting.append(pool.submit(work, part))
-                    if len(waiting) >= AHEAD * threads:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
+                yield from parallel.each(work, parts)
             finally:
-                pool.shutdown(cancel_futures=True)
                 for text, (images, where) in self.remarks.items():
                     log.info("%d images, such as %s: %s", images, where, text)
                 self.remarks.clear()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..backbones.families import FAMILIES, preprocessing_for, source_of
-from ..backbones.inference import resolve_device
-from ..backbones.models import kind_of_weights, load_backbone, weights_identity
+from ..backbones.models import described, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
 from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
@@ -22,6 +21,7 @@ from ..options.datasets import DATASETS, named
 from ..options.features import ExtractOptions, default_store
 from ..options.grammars import STAGES
 from ..values.arrays import Digest
+from .engines import device_of
 from .frozen import Frozen, read_frozen
 
 #: The recipe holds the digests of what these name: the images, the weights, the preprocessing.
@@ -70,12 +70,6 @@ class Asked:
         """Of the squares that the network sees."""
         return self.given.seen.inner(self.preprocessing().crop)
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """What `backbones.nodes.list_nodes` has of the backbone; neither images nor weights."""
-        from ..backbones.nodes import list_nodes
-
-        return list_nodes(self.given.backbone, self.side())
-
     def check(self, here: bool) -> None:
         """Refuse names that do not exist and files that are missing; no image is read.
 
@@ -83,13 +77,13 @@ class Asked:
         """
         o, side = self.given, self.side()
         if self.frozen is None:
-            kind_of_weights(source_of(o.backbone), o.weights)
+            described(source_of(o.backbone), o.weights, o.seed)
             if o.nodes:  # whether the network has these is only known once it is built
                 load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if path := BEHIND_COLON.path(o.data):
             matching(path)
         if here:
-            resolve_device(o.device)
+            device_of(o.device)
             _ = self.dataset
         else:
             self.classes()
@@ -135,6 +129,5 @@ def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
     made_by, o = request.recipe(), request.given
     words = f"{o.backbone}-{Path(o.data).name}-{o.split}"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", words)
-    digests = (Digest().json("recipe", one).hex()[:16] for one in (made_by, strict(made_by)))
-    own, shared = ((o.store or default_store()) / f"{name}-{digest}.h5" for digest in digests)
-    return own if own.exists() else shared, made_by  # up to 0.3 each had its own
+    key = Digest().json("recipe", strict(made_by)).hex()[:16]
+    return (o.store or default_store()) / f"{name}-{key}.h5", made_by

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,20 +99,17 @@ class Scorer:
 
     def rows(self, block: ItemBlock, scored: Scored) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
-        for name, (first, score, *more) in zip(block.names, self._cells(scored), strict=True):
-            if score < self.least:
-                self.errors += 1
-                yield [name, None, score, f"below --min-confidence {self.least:g}", *more]
-            else:
-                yield [name, first, score, None, *more]
-
-    def _cells(self, scored: Scored) -> Iterator[list[Any]]:
         order, best, more = scored
-        predicted = order[best[:, 0] >= self.least, 0]
-        self.counts += np.bincount(predicted, minlength=len(self.classes))
-        for places, values, rest in zip(order.tolist(), best.tolist(), more, strict=True):
-            pairs = zip(places, values, strict=True)
-            yield [*(cell for k, value in pairs for cell in (self.classes[k], value)), *rest]
+        sure = best[:, 0] >= self.least
+        self.counts += np.bincount(order[sure, 0], minlength=len(self.classes))
+        self.errors += int(np.count_nonzero(~sure))
+        texts = np.array(self.classes, dtype=object)[order].tolist()
+        for name, known, named, values, rest in zip(
+            block.names, sure, texts, best.tolist(), more, strict=True
+        ):
+            others = chain.from_iterable(zip(named[1:], values[1:], strict=True))
+            why = None if known else f"below --min-confidence {self.least:g}"
+            yield [name, named[0] if known else None, values[0], why, *others, *rest]
 
     def _sets(self, head: CalibratedHead, V: F64) -> list[list[Any]]:
         """The set of each row as JSON, its classes by their scores; alone in a list."""

@@ -23,11 +23,10 @@ from .base import (
     Options,
     Result,
     Stored,
-    fields_of,
     grammar,
     option,
 )
-from .common import BEHIND_COLON, FROZEN_FILE, MOST, SEED, Column, Output, Printed, Threads
+from .common import BEHIND_COLON, FROZEN_FILE, SEED, Column, Output, Threads
 from .datasets import DATASETS
 from .grammars import PENULTIMATE, STAGES, Node, Part, Views, parse_nodes, parse_part, parse_views
 
@@ -191,7 +190,7 @@ class SeenOptions(WeightsOptions):
     """What a frozen network sees of an image, and what it gives."""
 
     node: Annotated[tuple[str, ...], grammar(parse_nodes)] = option(
-        (), "NAME[:POOLING][*SCALE] of --list-nodes where features are taken; may be repeated "
+        (), "NAME[:POOLING][*SCALE], a layer to take features of (? lists them); may be repeated "
         f"(default: {PENULTIMATE})", examples=[PENULTIMATE, STAGES],
     )  # fmt: skip
     preprocess: Way = option("weights", "as the weights were trained, or as the released AFL code")
@@ -218,11 +217,9 @@ class Backbone(SeenOptions, Output):
 class NetworkOptions(WeightsOptions):
     """Where the weights of a backbone come from, and how it runs."""
 
-    EXECUTION_ONLY: ClassVar = frozenset({"batch_size", "device", "workers"})
+    EXECUTION_ONLY: ClassVar = frozenset({"device"})
 
-    batch_size: int | None = option(None, "images per thread (default: 16, GPU 64)", ge=1, le=2**16)
     device: str = option("auto", "where the network runs, such as cpu, cuda, cuda:1")
-    workers: int | None = option(None, "decoding threads (default: one per core)", ge=1, le=MOST)
     engine: Engine = option("auto", "what runs the network; auto: onnxruntime where it agrees")
 
     def check(self) -> None:
@@ -269,20 +266,6 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     def check(self) -> None:
         for name in ("y", "classes"):
             self.excludes(name, "unlabeled")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtractNodes(ExtractOptions, Printed):
-    """Run images through a frozen backbone and keep the features, so they are made only once."""
-
-    PRINTS: ClassVar = "cli.calls:extract"
-
-    list_nodes: bool = option(False, "print what --node can name, extract nothing")
-
-    def check(self) -> None:
-        of_networks = {"backbone", "data", "image_size", "preprocess", "views", "weights", "node"}
-        self.excludes("list_nodes", *sorted(fields_of(ExtractOptions).keys() - of_networks))
-        self.needs("as_json", "list_nodes")
 
 
 @dataclass(frozen=True)

@@ -177,16 +177,6 @@ def describe_upload(sent: dict[str, Any]) -> str:
     return f"at most {byte_text(sent['arrays_at_most'])}"
 
 
-def print_nodes(rows: Iterable[dict[str, Any]]) -> None:
-    """One line a place of `--node`, in the order in which they run."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("node", "layer", "width", "output"):
-        table.add_column(name, justify="right" if name == "width" else "left")
-    for row in rows:
-        add_row(table, row["name"], row["layer"], row["width"], row["output"])
-    print_whole(on_stdout(), table)
-
-
 _seconds, _share, _number = "{:.2f}".format, "{:.2%}".format, "{:.4g}".format
 #: Title and format of the figures that fit on a terminal; files have all figures.
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {

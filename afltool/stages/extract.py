@@ -12,9 +12,8 @@ import numpy as np
 
 from .. import progress
 from ..backbones.families import preprocessing_for
-from ..backbones.models import weights_identity
 from ..errors import InvalidDataError, UsageError
-from ..extraction.engines import load_network, say_if_first
+from ..extraction.engines import load_network
 from ..extraction.frozen import freeze, recipe_of
 from ..extraction.network import Batch, Network
 from ..extraction.request import Asked, in_store
@@ -44,8 +43,7 @@ def extract(o: ExtractOptions, files: Files) -> Job:
     """
     request = Asked.of(o)
     if request.frozen is None and not (o.out and o.out.exists()):
-        _ = request.dataset  # whose names and files are refused before anything is said
-        say_if_first(o)
+        _ = request.dataset  # whose names and files are refused before PyTorch is loaded
     path, made_by = in_store(request) if o.out is None else (o.out, request.recipe())
 
     def write(target: Target) -> None:
@@ -179,7 +177,7 @@ def backbone(o: Backbone, files: Files) -> Job:
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
     way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
-    made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
+    made_by = recipe_of(name, o, way)
     made_by["options"] |= {"licence": o.license} if o.license else {}
 
     def write(target: Target) -> None:
