@@ -77,8 +77,12 @@ def test_ridge_is_scikit_learns(intercept, standardise):
 
 @pytest.mark.parametrize("gamma", [0.1, 100.0])
 def test_gamma_changes_nothing_after_its_removal(gamma):
+    """Left in it is a ridge of Kγ."""
     X, y = rows()
     assert np.array_equal(solved(X, y, gamma=gamma, clients=50).weights, solved(X, y).weights)
+    kept = solved(X, y, gamma=gamma, clients=50, keep_gamma=True)
+    assert np.allclose(kept.weights, solved(X, y, ridge=50 * gamma).weights, rtol=1e-12)
+    assert report_of(kept)["kept_gamma"] == 50 * gamma
     plain = make_head("linear")
     assert make_head("linear", {"gamma": gamma}).digest() == plain.digest()
     assert make_head("linear", {"ridge": 1.0}).digest() != plain.digest()
