@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import MismatchError
 from ..values.arrays import Array
+from ..values.text import differing
 from . import hdf5
 from .statistics import clients_of
 
@@ -31,7 +32,7 @@ def differences(first: Path, second: Path) -> list[Difference]:
     if a["kind"] != b["kind"]:
         kinds = f"{first} is a {a['kind']} file and {second} a {b['kind']} file"
         raise MismatchError(f"{kinds}; give two files of one kind")
-    found = list(_of_fields(_fields(a), _fields(b), ""))
+    found = [_of_field(*one) for one in differing(_fields(a), _fields(b))]
     ours, theirs = (hdf5.read_file(path, a["kind"])[1] for path in (first, second))
     for name in sorted(ours.keys() | theirs.keys()):
         found += _of_arrays(name, ours.get(name), theirs.get(name))
@@ -46,15 +47,11 @@ def _fields(header: hdf5.Header) -> hdf5.Header:
     return known
 
 
-def _of_fields(a: Any, b: Any, name: str) -> Iterator[Difference]:
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted(a.keys() | b.keys()):
-            yield from _of_fields(a.get(key), b.get(key), f"{name}.{key}".lstrip("."))
-    elif a != b:
-        names = all(isinstance(one, list) and set(map(type, one)) <= {str} for one in (a, b))
-        only = [sorted({*a} - {*b}), sorted({*b} - {*a})] if names else []
-        ours, theirs = only if any(only) else (a, b)
-        yield {"what": name, "first": ours, "second": theirs}
+def _of_field(name: str, a: Any, b: Any) -> Difference:
+    names = all(isinstance(one, list) and set(map(type, one)) <= {str} for one in (a, b))
+    only = [sorted({*a} - {*b}), sorted({*b} - {*a})] if names else []
+    ours, theirs = only if any(only) else (a, b)
+    return {"what": name, "first": ours, "second": theirs}
 
 
 def _of_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Difference]:
