@@ -134,11 +134,6 @@ def in_markdown(text: object) -> str:
     return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", shown(text))
 
 
-def shown_lines(text: str) -> str:
-    """The same for a text of several lines that afltool itself has laid out, such as a script."""
-    return "\n".join(shown(line) for line in text.split("\n"))
-
-
 def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
     """``value`` as JSON for a terminal or a program; what cannot be printed is a JSON escape."""
     text = json_text(value, indent=indent, ensure_ascii=ascii_only)
