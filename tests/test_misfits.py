@@ -262,8 +262,8 @@ def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
             make(local_stats.job(how, files))
         return load_statistics(tmp_path / out).arrays["cross"].shape
 
-    dealt = [afltool.partition(rows, tmp_path / f"{k}.h5", scheme="iid", clients=2)
-             for k, rows in enumerate(twins)]  # fmt: skip
+    iid = {"scheme": "iid", "clients": 2}
+    dealt = [afltool.partition(rows, tmp_path / f"{k}.h5", **iid) for k, rows in enumerate(twins)]
     assert gathered(twins[0], "two.h5", dealt[0]) == (8, 2)
     assert gathered(twins[1], "three.h5", dealt[1]) == (8, 3)
     with pytest.raises(MismatchError, match="rows of 2 classes"):

@@ -21,10 +21,9 @@ from afltool.math.gram import FixedPoint, Products
 from afltool.values.statistics import Context
 
 BITS = 5
+FEW = [(1, 1, 0), (2, 3, 0), (3, 1, 0), (1, 2, 1), (1, 3, 1), (2, 1, 1), (3, 3, 1)]
 #: d, C, n: three rows of every shape, none and one of some.
-SIZES = [(d, C, 3) for d in (1, 2, 3) for C in (1, 2, 3)] + [
-    (1, 1, 0), (2, 3, 0), (3, 1, 0), (1, 2, 1), (1, 3, 1), (2, 1, 1), (3, 3, 1),
-]  # fmt: skip
+SIZES = [*itertools.product((1, 2, 3), (1, 2, 3), [3]), *FEW]
 WAYS = [(1, 1), (1, 9), (2, 1), (2, 2), (3, 1), (3, 9)]  # threads, rows of a block
 RANDOM = [
     (1, "float32", False), (3, "float32", True), (1, "float64", False), (3, "float64", False),

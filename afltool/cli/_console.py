@@ -17,7 +17,7 @@ from .. import progress
 from ..errors import AflError
 from ..plugins import FULL, TORCH
 from ..system import STOPS, leave, repeat_lost_interrupts
-from ..values.text import shown, shown_json, shown_lines
+from ..values.text import shown, shown_json
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
@@ -57,7 +57,7 @@ def say(text: object) -> None:
 
 def say_lines(text: str) -> None:
     """A text on stdout whose lines afltool itself has laid out."""
-    print(shown_lines(text), end="")
+    print("\n".join(map(shown, text.split("\n"))), end="")
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:

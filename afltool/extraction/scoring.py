@@ -16,13 +16,13 @@ from .. import progress
 from ..datasets.base import CorruptImageError
 from ..datasets.from_paths import NamedImages
 from ..errors import InvalidDataError, MismatchError, UsageError
-from ..files.features import as_float32, open_features
+from ..files.features import open_features, stored_as
 from ..files.heads import check_fits
 from ..files.tables import Cell
 from ..heads.base import Head
 from ..heads.calibration import CalibratedHead
 from ..heads.checks import reported_scores
-from ..math.gram import FixedPoint, Rows, encode
+from ..math.gram import FixedPoint, Rows
 from ..math.metrics.figures import best, cut
 from ..options.evaluation import Predict
 from ..options.features import NetworkOptions
@@ -187,7 +187,7 @@ def _one_by_one(
             for index, row in zip(batch.indices, x[:, None], strict=True):
                 name = os.fsdecode(images.names[index])
                 try:
-                    yield name, as_float32(row) if bits is None else encode(row, bits)
+                    yield name, stored_as(row, bits)
                 except InvalidDataError as error:
                     why = str(error).replace("row 0, ", "")
                     raise InvalidDataError(f"image {name}: {why}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from ..errors import MismatchError
 from ..values.arrays import Array
+from ..values.text import differing
 from . import hdf5
 from .statistics import clients_of
 
 #: Fields that say how and when a file was made, or that follow from what is compared.
-NOT_COMPARED = {"digest", "provenance", "report", "rounds", "kind"}
+NOT_COMPARED = {"digest", "provenance", "report", "rounds", "kind", "clients"}
 Difference = dict[str, Any]
 
 
@@ -31,7 +32,8 @@ def differences(first: Path, second: Path) -> list[Difference]:
     if a["kind"] != b["kind"]:
         kinds = f"{first} is a {a['kind']} file and {second} a {b['kind']} file"
         raise MismatchError(f"{kinds}; give two files of one kind")
-    found = list(_of_fields(_fields(a), _fields(b), ""))
+    fields, clients = differing(_fields(a), _fields(b)), _clients(a, b)
+    found = [_of_field(*one) for one in (*fields, *clients)]
     ours, theirs = (hdf5.read_file(path, a["kind"])[1] for path in (first, second))
     for name in sorted(ours.keys() | theirs.keys()):
         found += _of_arrays(name, ours.get(name), theirs.get(name))
@@ -39,26 +41,25 @@ def differences(first: Path, second: Path) -> list[Difference]:
 
 
 def _fields(header: hdf5.Header) -> hdf5.Header:
-    """The fields that are compared; clients as a table by name."""
-    known = {k: v for k, v in header.items() if k not in NOT_COMPARED}
-    if header["kind"] == "statistics":
-        known["clients"] = {str(who): vars(one) for who, one in clients_of(header).items()}
-    return known
+    return {k: v for k, v in header.items() if k not in NOT_COMPARED}
 
 
-def _of_fields(a: Any, b: Any, name: str) -> Iterator[Difference]:
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        keys = sorted(a.keys() | b.keys())
-        if name == "clients":
-            yield from _of_fields(sorted(a), sorted(b), name)
-            keys = [key for key in keys if key in a and key in b]
-        for key in keys:
-            yield from _of_fields(a.get(key), b.get(key), f"{name}.{key}".lstrip("."))
-    elif a != b:
-        names = all(isinstance(one, list) and set(map(type, one)) <= {str} for one in (a, b))
-        only = [sorted({*a} - {*b}), sorted({*b} - {*a})] if names else []
-        ours, theirs = only if any(only) else (a, b)
-        yield {"what": name, "first": ours, "second": theirs}
+def _clients(a: hdf5.Header, b: hdf5.Header) -> Iterator[tuple[str, Any, Any]]:
+    """The names that one of two sums has alone, and what differs of a client of both."""
+    if a["kind"] != "statistics":
+        return
+    ours, theirs = ({str(k): vars(v) for k, v in clients_of(one).items()} for one in (a, b))
+    if ours.keys() != theirs.keys():
+        yield "clients", sorted(ours), sorted(theirs)
+    for name in sorted(ours.keys() & theirs.keys()):
+        yield from differing(ours[name], theirs[name], f"clients.{name}")
+
+
+def _of_field(name: str, a: Any, b: Any) -> Difference:
+    names = all(isinstance(one, list) and set(map(type, one)) <= {str} for one in (a, b))
+    only = [sorted({*a} - {*b}), sorted({*b} - {*a})] if names else []
+    ours, theirs = only if any(only) else (a, b)
+    return {"what": name, "first": ours, "second": theirs}
 
 
 def _of_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Difference]:

@@ -249,9 +249,8 @@ class FeatureWriter:
         self._data.resize(self.rows, axis=0)  # rows after the last commit were not counted
 
     def append(self, x: NDArray[np.generic]) -> None:
-        """Add rows (n, d) of real features; see `encode` for what is refused."""
-        wide, bits, at = np.asarray(x, dtype=np.float64), self.bits, self.rows
-        self.append_values(as_float32(wide, at) if bits is None else encode(wide, bits, at))
+        """Add rows (n, d) of real features; see `stored_as` for what is refused."""
+        self.append_values(stored_as(np.asarray(x, np.float64), self.bits, self.rows))
 
     def append_values(self, values: NDArray[Any]) -> None:
         """Add rows that are already in the file's own type."""
@@ -281,8 +280,13 @@ class FeatureWriter:
         return digest
 
 
-def as_float32(x: NDArray[np.floating], first_row: int = 0) -> NDArray[np.float32]:
-    """Real features as float32; refuses a value that is, or becomes, infinite or NaN."""
+def stored_as(x: NDArray[np.floating], bits: int | None, first_row: int = 0) -> NDArray[Any]:
+    """Real features (n, d) as a file holds them, int16 of so many fraction bits, or float32 (None).
+
+    Raises `InvalidDataError` for a value that is, or becomes, infinite or NaN; see `encode`.
+    """
+    if bits is not None:
+        return encode(x, bits, first_row)
     check_float32(x, first_row)
     return x.astype(np.float32)
 
@@ -381,13 +385,9 @@ def rounded(
     def stored(part: tuple[int, Any]) -> NDArray[Any]:
         with naming(path, columns=columns):
             x = rows_of(*part)
-            if bits is None:
-                single = as_float32(x, part[0])
-                found.add(x, single)
-                return single
-            fixed = encode(x, bits, part[0])
-        found.add(x, real(FixedPoint(fixed, bits)))
-        return fixed
+            values = stored_as(x, bits, part[0])
+        found.add(x, values if bits is None else real(FixedPoint(values, bits)))
+        return values
 
     yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
     if not allowed:

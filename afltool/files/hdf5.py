@@ -319,16 +319,13 @@ def _additive(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], 
 
     Of thin ones 0.3 wrote what is not 0, and beside it the shape and a bitmap of where it is.
     """
-    parts, thin = (
-        [checked_dataset(path, file, f"{schema.ARRAYS}/{name}")],
-        f"{schema.SPARSE}/{name}",
-    )
+    values, thin = checked_dataset(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
     if thin not in file:
-        return parts[0].shape, parts
+        return values.shape, [values]
     shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
         raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
-    return tuple(shape.tolist()), [*parts, checked_dataset(path, file, f"{thin}/{schema.KEPT}")]
+    return tuple(shape.tolist()), [values, checked_dataset(path, file, f"{thin}/{schema.KEPT}")]
 
 
 def _whole(path: Path, shape: tuple[int, ...], parts: Sequence[h5py.Dataset]) -> Array:

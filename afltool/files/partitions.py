@@ -160,9 +160,8 @@ class ClientRows:
         at = self.dealt.effective_labels // len(self.rows.classes)
         owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
         pairs, sizes = np.unique(np.stack([owner, at]), axis=1, return_counts=True)
-        for client, group in pairs.T[sizes < least]:
+        for (client, group), n in zip(pairs.T[sizes < least], sizes[sizes < least], strict=True):
             who = "the sum" if pooled else f"client {self.dealt.names[client]!r}"
-            n = int(((owner == client) & (at == group)).sum())
             found = f"{who} has {n} rows of the group {names[group]!r}"
             fix = "join groups, or agree on another --min-group"
             raise InvalidDataError(f"{found}; expected none or at least {least}: {fix}")

@@ -66,7 +66,7 @@ def change(then: Any, now: Any) -> str:
     >>> change({"options": {"ridge": 1.0}}, {"options": {"ridge": 2.0}})
     'ridge 1.0 → 2.0'
     """
-    found = differing(then, now)
+    found = next(differing(then, now), None)
     if found is None:
         return ""
     path, old, new = found

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
@@ -19,7 +19,7 @@ from ..errors import NumericalError, UsageError
 
 COLUMNS = "columns"  # where a feature space has the names of its features
 IS = " = "  # between the column of a category and its value, in the name of a feature
-CLASSES = "classes"  # and a header those of its classes
+LISTED = (COLUMNS, "classes", "names")  # lists of names, which differ as wholes
 #: How files become pixels in every feature space, which has no entry for it.
 PIXELS = "EXIF orientation and transparency are ignored, as in torchvision"
 SHOWN = 5  # names that a message lists
@@ -56,26 +56,24 @@ def toml_line(name: str, value: Any) -> str:
     return line
 
 
-def differing(a: Any, b: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """The first field in which two JSON values differ, and both values; None if they are equal.
+def differing(a: Any, b: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The fields in which two JSON values differ, each with both values.
 
     Names of columns are looked at first and digests last: what stands beside one says more.
     """
     if a == b:  # nearly always so
-        return None
+        return
     if isinstance(a, str) and isinstance(b, str) and a[:2] == b[:2] == "[{":
         with suppress(ValueError, RecursionError):  # options of heads in a head are JSON
             a, b = json.loads(a), json.loads(b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        keys = sorted(a.keys() | b.keys(), key=_telling_first)
-        inner = [(f"{path}.{key}" if path else key, a.get(key), b.get(key)) for key in keys]
-    elif _are_lists(a, b) and len(a) == len(b) and not path.endswith((COLUMNS, CLASSES)):
-        inner = [(f"{path}[{i}]", *both) for i, both in enumerate(zip(a, b, strict=True))]
-    elif _are_lists(a, b) and list(a) == list(b):
-        return None
-    else:
-        return path, a, b
-    return next(filter(None, (differing(x, y, name) for name, x, y in inner)), None)
+        for key in sorted(a.keys() | b.keys(), key=_telling_first):
+            yield from differing(a.get(key), b.get(key), f"{path}.{key}" if path else key)
+    elif _are_lists(a, b) and len(a) == len(b) and not path.endswith(LISTED):
+        for i, both in enumerate(zip(a, b, strict=True)):
+            yield from differing(*both, f"{path}[{i}]")
+    elif not (_are_lists(a, b) and list(a) == list(b)):
+        yield path, a, b
 
 
 def _are_lists(*values: Any) -> bool:
@@ -94,7 +92,7 @@ def difference(a: Any, b: Any, of_a: str, of_b: str) -> str:
     >>> difference({"space": {"dim": 3}}, {"space": {"dim": 4}}, "in a.h5", "in b.h5")
     'space.dim is 4 in b.h5, 3 in a.h5'
     """
-    found = differing(a, b)
+    found = next(differing(a, b), None)
     if found is None:
         return ""
     path, x, y = found
@@ -134,11 +132,6 @@ def in_markdown(text: object) -> str:
     'a\\|b \\<script\\>\\\\n'
     """
     return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", shown(text))
-
-
-def shown_lines(text: str) -> str:
-    """The same for a text of several lines that afltool itself has laid out, such as a script."""
-    return "\n".join(shown(line) for line in text.split("\n"))
 
 
 def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
