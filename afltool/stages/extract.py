@@ -23,7 +23,7 @@ from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.features import FeatureWriter, writing_features
 from ..files.hdf5 import strict
-from ..files.recipes import Recipe, Target
+from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance
 from ..options.common import FROZEN
 from ..options.features import Backbone, ExtractOptions
@@ -48,7 +48,7 @@ def extract(o: ExtractOptions, files: Files) -> Job:
         say_if_first(o)
     path, made_by = in_store(request) if o.out is None else (o.out, request.recipe())
 
-    def write(target: Target) -> None:
+    def write() -> None:
         if o.out is not None and o.store is not None:
             link_or_copy(extract(replace(o, out=None)), path, "features")
             return
@@ -182,7 +182,7 @@ def backbone(o: Backbone, files: Files) -> Job:
     made_by = recipe_of(name, o, weights_identity(name, o.weights, o.seed), way)
     made_by["options"] |= {"licence": o.licence} if o.licence else {}
 
-    def write(target: Target) -> None:
+    def write() -> None:
         frozen = freeze(name, o, way, made_by, o.licence or "not told")
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)

@@ -44,9 +44,9 @@ class Job:
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, write: Callable[[Target], Any]) -> Job:
+    def one(cls, path: Path, recipe: Recipe, write: Callable[[], Any]) -> Job:
         """Of a single file."""
-        return cls([Target(path, recipe)], lambda todo: write(todo[0]))
+        return cls([Target(path, recipe)], lambda _: write())
 
 
 class StageFunction(Generic[OptionsT]):
