@@ -8,11 +8,13 @@ says ``with using(threads)``; whoever works on blocks below it calls `each`.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from . import memory, system
@@ -127,10 +129,17 @@ def one_blas_thread() -> Iterator[None]:
         yield
         return
     import scipy.linalg  # noqa: F401 - its BLAS is not NumPy's, and is limited once it is loaded
-    from threadpoolctl import threadpool_limits  # it starts ldconfig, once
 
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """What numerical libraries the process has; looked up again once ``modules`` were loaded."""
+    from threadpoolctl import ThreadpoolController  # it starts ldconfig, and reads long lists
+
+    return ThreadpoolController()
 
 
 @contextmanager

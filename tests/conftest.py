@@ -318,8 +318,9 @@ def counts_of_heads(heads: Sequence[Path], rows: Path, out: Path, **options: Any
         options = {"client": "all", **options}
     o = Counts(heads[0], rows, out, **options)
     with Files().reading() as files:
-        made = make(job_of(o, (task, loaded[0].header), files), overwrite=True)
-        return out if o.partition is not None else made.path
+        job = job_of(o, (task, loaded[0].header), files)
+        make(job, overwrite=True)
+    return job.result or job.targets[-1].path
 
 
 def forget_stop() -> None:

@@ -30,7 +30,7 @@ from afltool.memory import Room
 from afltool.options.statistics import Aggregate, LocalStats, Solve
 from afltool.stages.aggregate import aggregate
 from afltool.stages.local_stats import local_stats
-from afltool.stages.runner import Artifact, Files, Job, make
+from afltool.stages.runner import Files, Job, make
 from afltool.stages.solve import solve
 from afltool.values.statistics import Client, ClientId, Context, total_of
 
@@ -198,12 +198,12 @@ def test_only_what_is_not_done_is_computed_and_why_it_is_made_again_is_said(tota
         recipe = {**total.recipe, "options": {**total.recipe["options"], "gamma": gamma}}
         return Job([Target(place / f"{name}.h5", recipe) for name in names], compute)
 
-    assert make(job(0.0)) == Artifact(total.path, "made, it was missing")
-    assert make(job(0.0)) == Artifact(total.path, "kept")
+    assert make(job(0.0)) == "made, it was missing"
+    assert make(job(0.0)) == "kept"
     with pytest.raises(OutputExistsError):
         make(job(1.0))
     caplog.clear()
-    assert make(job(1.0), overwrite=True).how == "made again"
+    assert make(job(1.0), overwrite=True) == "made again"
     assert "a.h5 and 2 others: made again because stale: gamma 0.0 → 1.0" in caplog.text
     assert asked == [["a", "b"], ["a", "b", "total"]]
 

@@ -147,8 +147,9 @@ def _odd_cells(path: Path, schema: Any, columns: Iterable[str]) -> Iterator[tupl
     """Columns most of whose cells are numbers, but not all; and which is the first of these."""
     from pyarrow import compute
 
-    for name in columns:
-        cells = _read(path, schema, [name], "string")[name].cast("string")
+    table = _read(path, schema, names, "string") if (names := [*columns]) else {}
+    for name in names:
+        cells = table[name].cast("string")
         numbers = compute.match_substring_regex(cells, _NUMBER)
         right = compute.sum(numbers).as_py() or 0
         if right > (odd := len(cells) - cells.null_count - right) > 0:

@@ -72,7 +72,7 @@ class Step:
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
         with self.stage.function.opened(self.call(overwrite), files) as job:
-            return make(job, overwrite, self.out)
+            return Artifact(self.out or job.targets[-1].path, make(job, overwrite))
 
     def line(self) -> list[str]:
         """The words of its command: inputs, options, where its result goes."""

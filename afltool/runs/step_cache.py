@@ -46,7 +46,7 @@ class StepCache:
             return step.make(overwrite, files)
         with step.stage.function.opened(step.call(overwrite), files) as job:
             if job.targets[-1].path != place:  # a folder
-                return make(job, overwrite, place)
+                return Artifact(place, make(job, overwrite))
             shared = {one.path: self.root / _name(step, one.recipe) for one in job.targets}
             with alone(shared[place]):
                 known = all(path.exists() for path in shared.values())
@@ -54,7 +54,7 @@ class StepCache:
                     for path, one in shared.items():
                         link_or_copy(one, path, step.stage.writes)
                     return Artifact(place, LINKED)
-                made = make(job, overwrite, place)
+                made = Artifact(place, make(job, overwrite))
                 for path, one in shared.items():
                     second_name(path, one)
                 return made

@@ -6,7 +6,6 @@ from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files.counts import read_counts
 from ..files.hdf5 import recipe
 from ..files.heads import load_solved_head, save_head
-from ..files.recipes import Target
 from ..heads.calibration import CalibratedHead
 from ..options.evaluation import Calibrate
 from ..progress import log
@@ -41,11 +40,11 @@ def calibrate(o: Calibrate, files: Files) -> Job:
             "can be fitted to it. Count again with wider bins (--bins LO:HI:COUNT)"
         )
 
-    def compute(target: Target) -> None:
+    def compute() -> None:
         made = CalibratedHead.of(solved, read.classes, counted.scores, counted.edges, o.method)
         report = {**header["report"], "calibrated_by": o.method, "calibrated_on": read.rows}
         space = Context(header["space"], tuple(header["classes"]))
-        save_head(o.out, made, target.recipe, space, report)
+        save_head(o.out, made, made_by, space, report)
         log.info("calibrate: %s by %d rows", o.method, read.rows)
         rows = counted.scores[:, 1].sum(axis=1)
         if o.method != "temperature":  # the only map of all classes
@@ -58,4 +57,5 @@ def calibrate(o: Calibrate, files: Files) -> Job:
             )
 
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
-    return Job.one(o.out, recipe("calibrate", o.stored(), inputs), compute)
+    made_by = recipe("calibrate", o.stored(), inputs)
+    return Job.one(o.out, made_by, compute)

@@ -22,7 +22,7 @@ from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.features import FeatureWriter, writing_features
 from ..files.hdf5 import strict
-from ..files.recipes import Recipe, Target
+from ..files.recipes import Recipe
 from ..files.schema import made_with, provenance
 from ..options.common import FROZEN
 from ..options.features import Backbone, ExtractOptions
@@ -46,7 +46,7 @@ def extract(o: ExtractOptions, files: Files) -> Job:
         _ = request.dataset  # whose names and files are refused before PyTorch is loaded
     path, made_by = in_store(request) if o.out is None else (o.out, request.recipe())
 
-    def write(target: Target) -> None:
+    def write() -> None:
         if o.out is not None and o.store is not None:
             link_or_copy(extract(replace(o, out=None)), path, "features")
             return
@@ -180,7 +180,7 @@ def backbone(o: Backbone, files: Files) -> Job:
     made_by = recipe_of(name, o, way)
     made_by["options"] |= {"licence": o.license} if o.license else {}
 
-    def write(target: Target) -> None:
+    def write() -> None:
         frozen = freeze(name, o, way, made_by, o.license or "not told")
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)

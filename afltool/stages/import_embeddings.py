@@ -22,7 +22,6 @@ from ..files.features import Parts, RowStream, rounded
 from ..files.hdf5 import read_header, recipe
 from ..files.heads import load_solved_head
 from ..files.outputs import make_folder
-from ..files.recipes import Target
 from ..files.schema import provenance
 from ..files.statistics import write_statistics
 from ..files.tables import check_labels
@@ -85,7 +84,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         wide = np.asarray(rows, dtype=np.float64)
         return wide if scaling is None else scaling.scaled(wide, o.missing, first)
 
-    def write(target: Target) -> None:
+    def write() -> None:
         allowed = o.allow_constant or o.unlabeled
         of = "import", path, space, lambda: _parts(x), scaled, constant, allowed
         ids = _row_ids(path, x.row_ids, len(x))
@@ -286,6 +285,7 @@ def scale(o: Scale, files: Files) -> Job:
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
     options |= o.stored("backbone", "client", "unit_bits")
     made_by = recipe("scale", options, {"features": source, "space": space})
+    place = o.out / names.file_of_name(name)
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
     found, columns = Rounding(space["dim"]), space.get(COLUMNS)
 
@@ -297,7 +297,7 @@ def scale(o: Scale, files: Files) -> Job:
             found.add(known, np.rint(known * 2.0**o.unit_bits) * 2.0**-o.unit_bits)
             yield wide, np.zeros(len(block), dtype=np.int64)
 
-    def compute(target: Target) -> None:
+    def compute() -> None:
         client = {ClientId(name): Client(len(x), source=source)}
         with naming(rows, columns=columns):
             context = Context(space, ROWS, binding(head))
@@ -308,6 +308,6 @@ def scale(o: Scale, files: Files) -> Job:
                 f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
             )
         make_folder(o.out)
-        write_statistics(target.path, made_by, sums)
+        write_statistics(place, made_by, sums)
 
-    return Job.one(o.out / names.file_of_name(name), made_by, compute)
+    return Job.one(place, made_by, compute)

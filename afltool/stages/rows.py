@@ -51,7 +51,7 @@ def convert(o: Convert, files: Files) -> Job:
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
     blocks = partial(rounded, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
-    return Job.one(o.out, made_by, lambda _: stream.write(o.out))
+    return Job.one(o.out, made_by, lambda: stream.write(o.out))
 
 
 @StageFunction
@@ -131,7 +131,7 @@ def merge(o: Merge, files: Files) -> Job:
     if any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values()):
         made_by["options"]["skip_corrupt"] = True
 
-    def write(target: Target) -> None:
+    def write() -> None:
         parts = [files.features(path) for path in headers]
         for part in parts:
             hdf5.check_unchanged(part.path, part.header, headers[part.path])

@@ -44,9 +44,9 @@ class Job:
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, write: Callable[[Target], Any]) -> Job:
+    def one(cls, path: Path, recipe: Recipe, write: Callable[[], Any]) -> Job:
         """Of a single file."""
-        return cls([Target(path, recipe)], lambda todo: write(todo[0]))
+        return cls([Target(path, recipe)], lambda _: write())
 
 
 class StageFunction(Generic[OptionsT]):
@@ -71,8 +71,8 @@ class StageFunction(Generic[OptionsT]):
                 return job
             read = (one for one in files_of(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
-            path = make(job, getattr(o, "overwrite", False)).path
-            return path if job.result is None else job.result
+            make(job, getattr(o, "overwrite", False))
+            return job.targets[-1].path if job.result is None else job.result
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,11 @@ class Files:
         self._carried[part] = task, carried
 
 
-def make(job: Job, overwrite: bool = False, place: Path | None = None) -> Artifact:
-    """Make those files of a job that are missing; gives its result, ``place`` or the last file.
+def make(job: Job, overwrite: bool = False) -> str:
+    """Make those files of a job that are missing; gives how the first one was made, or `KEPT`.
 
-    ``how`` is that of the first file that was made, if one was. A file that is stale
-    (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with ``overwrite`` all are
-    made again, and for such a file it is said why.
+    A file that is stale (`OutputExistsError`) or damaged (`CorruptFileError`) is refused; with
+    ``overwrite`` all are made again, and for such a file it is said why.
     """
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
@@ -173,8 +172,7 @@ def make(job: Job, overwrite: bool = False, place: Path | None = None) -> Artifa
     for path, found in was.items():
         if found.word == "done" and not overwrite:
             event("file_kept", path=path, kind=found.kind)
-    how = next((MISSING if was[one.path].word == "missing" else AGAIN for one in todo), KEPT)
-    return Artifact(place or job.targets[-1].path, how)
+    return next((MISSING if was[one.path].word == "missing" else AGAIN for one in todo), KEPT)
 
 
 def _say_why(was: Mapping[Path, State]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files import heads
 from ..files.hdf5 import damage_as_error, read_header, recipe
-from ..files.recipes import Target
 from ..files.statistics import described
 from ..heads import HEADS, read_head
 from ..heads.base import Head, binding, marks
@@ -31,7 +30,7 @@ def head(o: NewHead, files: Files) -> Job:
     new = heads.new_head(o.name, o.head_options)
     options = {"name": o.name, **new.options.as_dict()}
     made_by = recipe("head", options, HEADS.version(o.name))
-    return Job.one(o.out, made_by, lambda _: heads.save_head(o.out, new, made_by))
+    return Job.one(o.out, made_by, lambda: heads.save_head(o.out, new, made_by))
 
 
 @StageFunction
@@ -56,7 +55,7 @@ def solve(o: Solve, files: Files) -> Job:
         heads.tell_idle(start, dict.fromkeys(others))
         start = start.bind(total.context.space["dim"], len(total.context.classes))
 
-    def compute(target: Target) -> None:
+    def compute() -> None:
         sums = files.statistics(o.total, header).statistics
         for path, one in ((o.total, sums), (o.validate, validation)):
             if one is not None and path is not None:
@@ -66,7 +65,7 @@ def solve(o: Solve, files: Files) -> Job:
         after, done = start.absorb(sums, validation)
         report = done.report(before, time.perf_counter() - begun)
         how = {"context": total.context, "report": report, "clients": len(total.clients)}
-        files.keep(o.out, heads.write_head(o.out, target.recipe, after, **how))
+        files.keep(o.out, heads.write_head(o.out, made_by, after, **how))
         said = f"next phase {after.phase()!r}: afltool local-stats … --head {o.out}"
         log.info("solve: %s", said if after.phase() else "done")
 
@@ -81,7 +80,8 @@ def solve(o: Solve, files: Files) -> Job:
         inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
     rule = chosen_by(start.options, held is not None)
     options = {**start.options.as_dict(), **FIXED, **rule, **o.stored()}
-    return Job.one(o.out, recipe("solve", options, inputs), compute)
+    made_by = recipe("solve", options, inputs)
+    return Job.one(o.out, made_by, compute)
 
 
 def _head_of(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapping[str, Any]]:
