@@ -25,12 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import afltool
-from afltool.errors import (
-    AflError,
-    CorruptFileError,
-    OutputExistsError,
-    UsageError,
-)
+from afltool.errors import AflError, CorruptFileError, OutputExistsError, UsageError
 from afltool.runs.config import RunConfig, read_config
 from afltool.runs.folder import RunFolder
 from afltool.runs.slurm import jobs as slurm
@@ -213,11 +208,6 @@ def test_what_solve_alone_uses_may_differ_until_it_is_done(road, tmp_path):
     for more in ({"ridge": 2.0}, {"separability": True}, {"ridge": "auto", "gamma": 1.0}):
         with pytest.raises(OutputExistsError, match="is of a run with other options"):
             slurm.prepare(road.config(**more), Site(), at)
-
-
-def missing(at, site=None):
-    config = RunConfig(**read_config(at / "run.toml"))
-    return slurm.missing(config, site or Site(), RunFolder(at))
 
 
 def test_what_jobs_cannot_do_is_refused(road, cli, tmp_path, monkeypatch):

@@ -10,12 +10,7 @@ import pytest
 from problems import HEADS, same, sums
 
 import afltool
-from afltool.errors import (
-    CorruptFileError,
-    InvalidDataError,
-    MismatchError,
-    OutputExistsError,
-)
+from afltool.errors import CorruptFileError, InvalidDataError, MismatchError, OutputExistsError
 from afltool.files.hdf5 import read_header
 from afltool.files.recipes import Target, change, is_done, state
 from afltool.files.statistics import load_statistics, write_statistics

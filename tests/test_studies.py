@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shlex
@@ -16,7 +15,7 @@ from conftest import GIVEN, calls, carried_out, forget_stop
 
 import afltool
 from afltool import progress
-from afltool.errors import AflError, IncompleteError, OutputExistsError, UsageError
+from afltool.errors import AflError, IncompleteError, OutputExistsError, StoppedError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
 from afltool.files.locks import marked
@@ -467,49 +466,23 @@ def test_tables_go_straight_into_a_study_as_into_a_run(road, tmp_path, cli, monk
 # ------------------------------------------------------------ going on
 
 
-class When(logging.Handler):
-    """Acts once when a message begins with a text."""
-
-    def __init__(self, text, act):
-        super().__init__()
-        self.text, self.act, self.messages = text, act, []
-
-    def emit(self, record):
-        self.messages.append(record.getMessage())
-        if self.act is not None and self.messages[-1].startswith(self.text):
-            act, self.act = self.act, None
-            act()
-
-
-@pytest.fixture
-def when(caplog):
-    """``when(text, act)``: ``act()`` is called once when a message begins with the text."""
-    caplog.set_level("INFO", logger="afltool")
-    log, added = logging.getLogger("afltool"), []
-
-    def add(text, act):
-        added.append(When(text, act))
-        log.addHandler(added[-1])
-        return added[-1].messages
-
-    yield add
-    for handler in added:
-        log.removeHandler(handler)
-
-
-def test_an_interrupted_study_goes_on(described, tmp_path, when):
+def test_an_interrupted_study_goes_on(described, tmp_path, caplog):
     wanted = read(described(GRID))
-    said = when("[1/4]", lambda: progress.request_stop("a test"))
+
+    def stop(one):
+        if one["event"] == "run_done":
+            progress.request_stop("a test")
+
     try:
-        with pytest.raises(afltool.errors.StoppedError):
+        with progress.listening(stop), pytest.raises(StoppedError):
             carried_out(wanted, tmp_path / "S")
     finally:
         forget_stop()
     found = status(tmp_path / "S")["counts"]
     assert (found["done"], sum(found.values())) == (1, 4)
-    said.clear()
+    caplog.set_level("INFO", "afltool")
     carried_out(wanted, tmp_path / "S")
-    told = [line.split("]")[0] for line in said if line.startswith("[")]
+    told = [line.split("]")[0] for line in caplog.messages if line.startswith("[")]
     left = [3, 2, 4]  # cells that share sums are neighbors
     assert told == [f"[{n}/4" for n in left], "what is done is not done again"
     assert status(tmp_path / "S")["state"] == "done"
