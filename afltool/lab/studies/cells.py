@@ -36,6 +36,7 @@ from ...values.arrays import Digest, file_sha256, file_state
 
 if TYPE_CHECKING:
     from ...plugins import Registry
+    from ..baselines.base import Method
     from ..baselines.settings import Settings
 
 
@@ -112,7 +113,7 @@ class Cell:
             ridge = settings.pop("ridge", "auto")
             settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
         own = {} if self.method is None else values(self.method, self.settings)
-        name = None if self.method is None else method_name(self.method)
+        name = None if self.method is None else _method_class(self.method).name
         content = [name, {k: _meaning("", v) for k, v in own.items()}, settings]
         start = name or Path(self.config.own.head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
@@ -317,11 +318,10 @@ def methods() -> Registry[str]:
     return METHODS
 
 
-def method_name(method: str) -> str:
-    """What files call a baseline."""
+def _method_class(method: str) -> type[Method]:
     from ..baselines import method_class
 
-    return method_class(method).name
+    return method_class(method)
 
 
 @lru_cache
@@ -335,9 +335,7 @@ def of_baselines() -> set[str]:
 @lru_cache
 def own_names(method: str) -> dict[str, str]:
     """The options of a baseline by their names in a study: ``method_NAME`` for the partition's."""
-    from ..baselines import method_class
-
-    own = {f.name for f in fields(method_class(method).settings_class)} | of_baselines()
+    own = {f.name for f in fields(_method_class(method).settings_class)} | of_baselines()
     return {f"method_{name}" if name in _OF_CLIENTS else name: name for name in own}
 
 
