@@ -1,4 +1,4 @@
-"""AFL's dummy experiment (appendix D): how far is the aggregated head from the centralised one?
+"""AFL's dummy experiment (appendix D): how far is the aggregated head from the centralized one?
 
 X ~ N(0, 1), 10,000 × 512, 10 classes of as many rows, dealt evenly to K clients; the deviation is
 the sum of |W_central − W_aggregated| over all entries, averaged over runs. The paper's text says

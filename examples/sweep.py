@@ -94,7 +94,7 @@ AFL = {"intercept": True}
 PENALTIES = tuple({"penalty": p} for p in (1e-3, 3e-3, 1e-2, 3e-2))
 HEADS = [
     One("AFL", "linear", AFL, {"ridge": "auto"}, bits=(9, 3)),
-    One("AFL, standardised", "linear", AFL, {"ridge": "auto", "standardize": True}),
+    One("AFL, standardized", "linear", AFL, {"ridge": "auto", "standardize": True}),
     One("softmax", "softmax", {}, {}, PENALTIES, bits=(3,)),
     One(
         "softmax, 1,024 random features beside",

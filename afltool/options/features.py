@@ -14,30 +14,20 @@ from pydantic.dataclasses import dataclass
 from ..errors import UsageError
 from ..values.names import ROW_IDS
 from ..values.text import PIXELS
-from .base import (
-    FileIn,
-    FileOut,
-    Holds,
-    Input,
-    Inputs,
-    Options,
-    Result,
-    Stored,
-    grammar,
-    option,
-)
+from . import base
+from .base import FileIn, FileOut, Holds, Input, Inputs, Options, Result, grammar, option
 from .common import BEHIND_COLON, FROZEN_FILE, SEED, Column, Output, Threads
 from .datasets import DATASETS
 from .grammars import PENULTIMATE, STAGES, Node, Part, Views, parse_nodes, parse_part, parse_views
 
-Half = Literal["train", "test"]
+Unlabeled = Annotated[bool, base.Stored("unlabelled")]
 Engine = Literal["auto", "torch", "onnxruntime", "openvino"]
 Classes = Path | tuple[str, ...] | None
 CLASSES = "file of class names in order, one per line; a federation shares it"
 Missing = Literal["refuse", "mean", "indicator"]
 Way = Literal["paper", "weights"]
-ViewsText = Annotated[str | None, grammar(parse_views)]
 PartText = Annotated[str | None, grammar(parse_part)]
+ViewsText = Annotated[str | None, grammar(parse_views)]
 CONSTANT = "take features of which rounding leaves a single value"
 IMPORTED, MADE_BY = "import", "what made the features; only equal ones add up"
 UNITS = "sums are of multiples of 2^-N, exactly; 24: up to ±8,388,608"
@@ -90,7 +80,7 @@ class Split(Output):
     features: Input = Field(description="a feature file NAME.h5")
     out: FileOut = option(None, "folder for the results (default: that of the file)")
     _: KW_ONLY
-    test_size: Annotated[float, Stored("test")] = option(
+    test_size: Annotated[float, base.Stored("test")] = option(
         0.2, "share of each class for testing", gt=0, lt=1
     )
     group: Column = option(None, "TABLE:COLUMN: rows of one value stay together")
@@ -243,7 +233,7 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     data: Annotated[str, BEHIND_COLON] = option("cifar10", f"images; {PIXELS}", examples=DATA)
     classes: Classes = option(None, CLASSES)
     y: str | None = option(None, "column of labels, of tables, parquet and hf (default: label)")
-    split: Half = option("train", "which images")
+    split: Literal["train", "test"] = option("train", "which images")
     views: ViewsText = option(None, "average over flip, crops:N or flip+crops:N (default: none)")
     shard: PartText = option(None, "part I/N, I from 0; see merge")
     limit: int | None = option(None, "at most so many images of a split", ge=1)
@@ -251,7 +241,7 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     data_root: Path | None = option(None, "data sets (default: $AFLTOOL_DATA, else ./afl-data)")
     store: Path | None = option(None, "folder of kept features (default: that of afltool store)")
     skip_corrupt: bool = option(False, "leave out images that cannot be read")
-    unlabeled: Annotated[bool, Stored("unlabelled")] = option(False, "without labels, for predict")
+    unlabeled: Unlabeled = option(False, "without labels, for predict")
 
     @property
     def part(self) -> Part:

@@ -73,7 +73,7 @@ class Verify(Threads, Printed):
 
 # ---------------------------------------------------------------- pictures
 
-MM = 25.4  # millimetres of an inch
+MM = 25.4  # millimeters of an inch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class SizeOptions(Options):
     dpi: int | None = option(None, "pixels per inch of a .png file (default: 150)", ge=30, le=1200)
 
     def inches(self, otherwise: float) -> float:
-        """The width in inches; ``otherwise``: millimetres where none is given."""
+        """The width in inches; ``otherwise``: millimeters where none is given."""
         return (otherwise if self.width_mm is None else self.width_mm) / MM
 
 
