@@ -215,7 +215,9 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 CHANGES = {
     "head": {
         "heads/nearest_mean.py": ("", "A head"),
-        "options/common.py": ("OWN_HEADS = {", 'OWN_HEADS = {"nearest-mean": ".nearest_mean",'),
+        "options/common.py": (
+            "OWN_HEADS = {", 'OWN_HEADS = {"nearest-mean": ".nearest_mean:HEAD",'
+        ),
     },
     "option of a stage": {
         "options/features.py": ("    test_size: Ann", '    least: int = Field(default=1, ge=1, '

@@ -14,6 +14,7 @@ from afltool.errors import InvalidDataError
 from afltool.heads import make_head
 from afltool.heads.options import ACTIVATIONS, RandomFeaturesOptions
 from afltool.heads.projections import (
+    RandomFeatures,
     _uniform,
     _words,
     activate,
@@ -21,7 +22,6 @@ from afltool.heads.projections import (
     table,
     tabled,
 )
-from afltool.heads.random_features import RandomFeatures
 from afltool.math.blas import unpack
 from afltool.math.gram import FixedPoint, encode, real
 

@@ -1,21 +1,20 @@
 """The heads by name. This package loads their options alone; a module loads when it is used.
 
-To add a head: a module with ``HEAD``, a class derived from `base.Head`; its line in `OWN_HEADS` of
-`options.common`, its options in `OWN`, and what `export` writes of it in `graphs`. The module of a
-plug-in has ``OPTIONS`` and a function ``graph``, too.
+To add a head: a class derived from `base.Head`, its line in `OWN_HEADS` of `options.common`, its
+options in `OWN`, and what `export` writes of it in `graphs`. A plug-in is a module with ``HEAD``,
+``OPTIONS`` and a function ``graph``.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..options.base import Absent, by_name, fields_of, made_for
 from ..options.common import OWN_HEADS
-from ..plugins import Registry
+from ..plugins import Registry, located
 from .deepafl.options import DeepAFLOptions
 from .options import DiscriminantOptions, HeadOptions, LinearOptions, RandomFeaturesOptions
 from .safle.options import SafleOptions
@@ -36,18 +35,18 @@ OWN: dict[str, type[HeadOptions]] = {
 
 
 def _checked(module: str, found: Any) -> str:
-    """The module of a plug-in, if the command line can have its options."""
+    """Where the head of a plug-in is, if the command line can have its options."""
     if not issubclass(found.OPTIONS, HeadOptions):
         raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
-    return module
+    return f"{module}:HEAD"
 
 
 HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
 #: Every name that a head's file may have: what something else has trained, what sites gather for
 #: and nobody solves, the round before all heads, and the heads that a federation can begin with.
 KNOWN: Mapping[str, str] = ChainMap(
-    {"network": ".network", "calibrated": ".calibration"},
-    {"evaluation": ".evaluation", "scaling": ".scaling"},
+    {"network": ".network:NetworkHead", "calibrated": ".calibration:CalibratedHead"},
+    {"evaluation": ".evaluation:Evaluation", "scaling": ".scaling:ScalingHead"},
     HEADS,  # type: ignore[arg-type]  # it is only read
 )
 
@@ -74,20 +73,22 @@ HEAD_NAMES = Names(lambda: ({*fields_of(options_class(name))} - {"seed"} for nam
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
-    head: type[Head] = _module(name).HEAD
+    head: type[Head] = located(_place(name), __name__)
     return head
 
 
 def options_class(name: str) -> type[HeadOptions]:
     """The options class of the head called ``name``; `UsageError` names those that exist."""
-    options: type[HeadOptions] = OWN.get(name) or _module(name).OPTIONS
+    options: type[HeadOptions] = OWN.get(name) or located(
+        f"{_place(name).partition(':')[0]}:OPTIONS", __name__
+    )
     return options
 
 
-def _module(name: str) -> Any:
+def _place(name: str) -> str:
     if name not in KNOWN:
         raise UsageError(f"there is no head {name!r}; the heads are {', '.join(HEADS)}")
-    return import_module(KNOWN[name], __name__)
+    return KNOWN[name]
 
 
 def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOptions:

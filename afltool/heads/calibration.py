@@ -224,4 +224,4 @@ def bin_to_keep(own: I64, coverage: float) -> int:
     return max(int((above >= wanted).sum()) - 1, 0)
 
 
-OPTIONS, HEAD = CalibratedOptions, CalibratedHead
+OPTIONS = CalibratedOptions

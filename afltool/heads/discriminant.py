@@ -268,6 +268,3 @@ def naive_bayes_scores(X: F64, means: F64, variance: F64, counts: F64) -> F64:
         away = X - means[:, c]
         out[:, c] = base[c] - 0.5 * ((away * away) @ (1.0 / variance[:, c]))
     return out
-
-
-HEAD = DiscriminantHead

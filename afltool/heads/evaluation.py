@@ -154,4 +154,4 @@ class Evaluation(Task):
         return self.begin(self.options), Found()
 
 
-OPTIONS, HEAD = EvaluationOptions, Evaluation
+OPTIONS = EvaluationOptions

@@ -29,10 +29,10 @@ from .deepafl.head import DeepAFLHead
 from .deepafl.layers import OF_LABELS
 from .deepafl.options import ACTIVATED, RESIDUAL
 from .discriminant import DiscriminantHead, log_shares
+from .least_squares import RandomFeaturesHead
 from .network import NetworkHead
 from .options import FIXED
-from .projections import FLAT, LEAK, SHRINK, Projection, projection
-from .random_features import RandomFeatures, RandomFeaturesHead
+from .projections import FLAT, LEAK, SHRINK, Projection, RandomFeatures, projection
 from .safle.head import SafleHead
 from .softmax.head import SoftmaxHead
 

@@ -1,9 +1,16 @@
-"""Ridge regression from the gram and cross of a total, for every head that solves one; AFL's."""
+"""Ridge regression from the gram and cross of a total, for every head that solves one.
+
+The linear head is AFL's, with an intercept if asked; that of random features is on one wide layer,
+[σ(XA), X]. Rahimi and Recht, "Random features for large-scale kernel machines", NIPS 2007. A deep
+analytic network has to be better than they are.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +18,38 @@ import numpy as np
 from .. import memory
 from ..errors import InvalidDataError, NumericalError
 from ..math import ridge as rr
-from ..math.gram import Products, Rows, row_product, together
+from ..math.gram import (
+    FixedPoint,
+    Products,
+    Rows,
+    product,
+    real,
+    real_cross,
+    real_gram,
+    row_product,
+    together,
+)
 from ..math.ridge_choice import Choice, choose, tried
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.ridge_spec import Ridge, parse_ridge
 from ..values.statistics import ArraySpec, Statistics
-from .base import RAW, Accumulator, FeatureMap, Found, Head, Shape, State, products, solved, state
-from .options import LinearOptions
+from .base import (
+    RAW,
+    Accumulator,
+    Added,
+    FeatureMap,
+    Found,
+    Head,
+    Shape,
+    State,
+    products,
+    solved,
+    state,
+)
+from .options import FIXED, LinearOptions, RandomFeaturesOptions
 from .problem import Problem, checked, named
+from .projections import RandomFeatures
 
 
 class Sums:
@@ -124,6 +154,43 @@ class LinearHead(RidgeHead):
     name = "linear"
 
 
+@dataclass(frozen=True, eq=False)
+class RandomFeaturesHead(RidgeHead):
+    """Ridge regression on σ(XA + a), and on the features X too with ``with_linear``. The statistics
+    are real numbers, or with ``compute`` fixed integers: σ is rounded as the features are."""
+
+    name = "random-features"
+    options: RandomFeaturesOptions
+
+    @cached_property
+    def features(self) -> FeatureMap:
+        return RandomFeatures(self.options, FIXED)
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]  # sums of reals are of whole blocks
+        return together(self._side) if self.options.compute == FIXED else sys.maxsize
+
+    def accumulator(self) -> Accumulator:
+        """Integers, or float64 sums of products in the compute type."""
+        return super().accumulator() if self.options.compute == FIXED else Added(self._part)
+
+    def _part(self, X: Rows, y: I64, known: State | None) -> tuple[dict[str, Array], State]:
+        phi = self.lift(X)
+        return {GRAM: real_gram(phi), CROSS: real_cross(phi, y, self._bound()[1])}, {}
+
+    def decision_function(self, X: Rows) -> F64:
+        """[σ(XA), X] W (+ intercept), float64."""
+        W, phi = solved(self.weights), self.lift(X)
+        return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
+
+    def lift(self, X: Rows) -> Array:
+        """Φ = [σ(XA + a), X if asked, 1 if asked] (n, D), in the compute type; fixed: float64."""
+        rows, _ = self.features.rows(X)
+        phi = real(rows) if isinstance(rows, FixedPoint) else rows
+        one = np.ones((len(phi), 1), phi.dtype)
+        return np.hstack([phi, one]) if self.options.intercept else phi
+
+
 def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients, which
     costs an eigendecomposition."""
@@ -179,6 +246,3 @@ def solve(
     if least_norm:
         return problem.system.spectral.weights(0.0), facts
     return rr.cholesky_solve(problem.G, problem.H, ridge), facts
-
-
-HEAD = LinearHead

@@ -51,6 +51,3 @@ class NetworkHead(Classifier):
             shapes |= {f"weights-{n}": (width, after), f"bias-{n}": (after,)}
             width = after
         return shapes
-
-
-HEAD = NetworkHead

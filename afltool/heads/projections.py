@@ -1,4 +1,4 @@
-"""Random projections from a seed alone, and activations.
+"""Random projections from a seed alone, activations, and the feature map that they make.
 
 The numbers are the same on every platform. Generator: Philox4x64-10 (Salmon et al., "Parallel
 random numbers: as easy as 1, 2, 3", SC 2011) with key (seed, stream) and counter 0; every
@@ -25,15 +25,18 @@ import scipy
 from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, UsageError
-from ..math.gram import LARGEST, FixedPoint, Rows, product
+from ..math.gram import LARGEST, FixedPoint, Rows, product, rows_as
 from ..math.softmax import exact_weights
-from ..values.arrays import F64, Array
+from ..values.arrays import F64, Array, Digest
+from .base import FeatureMap, State
+from .options import FIXED, RandomFeaturesOptions
 
 AT_ONCE = 256  # rows whose bias and σ are taken together, while the cache holds them
 LEAK = 0.01  # slope of LeakyReLU below zero, and
 SHRINK = 0.5  # threshold of Softshrink: torch's defaults
 FINER = 3  # bits by which the argument of σ is finer than its value
 FLAT = {"tanh": 16}  # σ that are constant beyond, to more than 15 bits
+LIFTED = "lifted"  # random features of some rows
 ROWS = 1024  # whose products are in memory at once
 #: erf of float32: P(z²) and Q(z²), the highest power first; the coefficients are those of Eigen.
 ERF_P = (
@@ -201,3 +204,45 @@ def table(activation: str, bits: int) -> Whole:
     made = np.asarray(values.clip(-LARGEST, LARGEST), dtype=np.int16)
     made.setflags(write=False)
     return made
+
+
+class RandomFeatures(FeatureMap):
+    """Φ = [σ(XA + a), X if asked]: in the compute type, or int16 with the bits of the rows.
+    ``exact``: values of ``compute`` with which features of int16 rows are int16."""
+
+    fewer = "use a smaller --width"
+
+    def __init__(self, options: RandomFeaturesOptions, *exact: str) -> None:
+        self.options, self.compute, self._exact = options, options.compute, exact
+        self._key = Digest().json(LIFTED, options.as_dict()).hex()
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self._key, self._key
+
+    def columns(self, dim: int) -> int:
+        return self.options.width + self.options.with_linear * dim
+
+    def bits(self, given: int | None) -> int | None:
+        return given if self.options.compute in self._exact else None
+
+    def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
+        """Φ of rows; `UsageError` for --compute fixed and rows that are real."""
+        o, rows = self.options, X
+        if o.compute == FIXED:
+            rows = in_fixed_point(X)
+        elif not (isinstance(X, FixedPoint) and o.compute in self._exact):
+            rows = rows_as(X, o.compute)
+        random = self(rows) if known is None else known[LIFTED]
+        if not isinstance(rows, FixedPoint):
+            return np.hstack([random, rows]) if o.with_linear else random, {LIFTED: random}
+        both = np.hstack([random, rows.values]) if o.with_linear else random
+        return FixedPoint(both, rows.bits), {LIFTED: random}
+
+    def __call__(self, rows: Rows) -> Array:
+        """σ(XA + a) of rows in a compute type, or of fixed-point rows int16 of as many bits."""
+        o = self.options
+        drawn = projection(o.seed, 0, rows.shape[1], o.width)
+        if isinstance(rows, FixedPoint):
+            return tabled(drawn, o.activation, rows.bits, rows.bits)(rows.values)
+        return drawn(rows, o.activation)

@@ -167,4 +167,4 @@ def scale_of(sums: Sums, bits: int) -> Sums:
     return {**scale, "mean": mean, "constant": same.astype(np.int64)}
 
 
-OPTIONS, HEAD = ScalingOptions, ScalingHead
+OPTIONS = ScalingOptions

@@ -19,12 +19,12 @@ MOST = 1024  # threads
 SEED = 2**63 - 1  # the largest seed that every generator takes
 #: Where each head is: a name that begins with a dot is a folder or module of `afltool.heads`.
 OWN_HEADS = {
-    "linear": ".least_squares",
-    "deepafl": ".deepafl.head",
-    "random-features": ".random_features",
-    "safle": ".safle.head",
-    "softmax": ".softmax.head",
-    "discriminant": ".discriminant",
+    "linear": ".least_squares:LinearHead",
+    "deepafl": ".deepafl.head:DeepAFLHead",
+    "random-features": ".least_squares:RandomFeaturesHead",
+    "safle": ".safle.head:SafleHead",
+    "softmax": ".softmax.head:SoftmaxHead",
+    "discriminant": ".discriminant:DiscriminantHead",
 }
 FROZEN = ".afl"  # how the name of a frozen backbone ends
 FROZEN_FILE = Holds(f"(.+[{FROZEN[0]}]{FROZEN[1:]})")  # beside names of backbones

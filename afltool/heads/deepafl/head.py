@@ -288,6 +288,3 @@ def _rounded(known: F64, W: F64, omega: LowRank, Pi: F64, rows: int) -> F64:
     squares = np.maximum((Z * product(Pi, Z)).sum(axis=0), 0.0) / rows
     share = np.divide(np.sqrt(squares), s, out=np.zeros_like(s), where=s > 0).max(initial=0.0)
     return np.array([np.hypot(before, moved * share / np.sqrt(len(U))), 0.0])
-
-
-HEAD = DeepAFLHead

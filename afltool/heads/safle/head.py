@@ -217,6 +217,3 @@ class SafleHead(Head):
         report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}
         report["density"] = density(total.arrays["labels"], total.arrays["pairs"])
         return solved, Found(head=report)
-
-
-HEAD = SafleHead

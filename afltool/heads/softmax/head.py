@@ -36,7 +36,7 @@ from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, solved, s
 from ..least_squares import LinearInFeatures, with_rows
 from ..options import FIXED
 from ..problem import Problem, checked, fraction_bits, system_of
-from ..random_features import RandomFeatures
+from ..projections import RandomFeatures
 from .options import SoftmaxOptions
 
 GRADIENT = "gradient"
@@ -244,6 +244,3 @@ class SoftmaxHead(LinearInFeatures):
         if self.weights is not None:
             return self
         return replace(type(self)(self.options, self.dim, self.classes), weights=self.best)
-
-
-HEAD = SoftmaxHead
