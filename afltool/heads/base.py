@@ -266,9 +266,7 @@ class Task(Stored):
 
     at_once: ClassVar[int] = sys.maxsize  # rows of a block that an accumulator takes together
 
-    groups: tuple[str, ...] = field(
-        default=(), kw_only=True
-    )  # each row is in one, if there are any
+    groups: tuple[str, ...] = field(default=(), kw_only=True)  # of the rows that it counts, if any
 
     def gather(
         self,

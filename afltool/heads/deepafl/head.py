@@ -109,7 +109,7 @@ class DeepAFLHead(Head):
     def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
         """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ); or ΦᵀP and PᵀY of P Uᵀ."""
         layers, phi, classes = self.features, state[PHI], self._bound()[1]
-        if P is not None and self.options.incremental:
+        if P is not None:
             return {MOVED: layers.between(phi, P), CROSS: layers.by_class(P, y, classes)}
         found = {GRAM: layers.gram(phi), CROSS: layers.by_class(phi, y, classes)}
         if self.options.reconstruction:
