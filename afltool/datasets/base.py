@@ -230,7 +230,7 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """
     import pandas as pd
 
-    return pd.Series(labels).groupby(labels).cumcount().to_numpy()
+    return np.asarray(pd.Series(labels).groupby(labels).cumcount(), np.int64)
 
 
 def digest(*parts: str | bytes) -> str:

@@ -67,8 +67,8 @@ def assign(
     true, o = labels[order].astype(np.int64), options
     texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
     told = SchemeOptions.of(options, true.size, n_classes, texts)
-    plugin = doors(SCHEMES.group)[o.scheme].load() if o.scheme in SCHEMES.added else None
-    deal = plugin.deal if plugin else getattr(schemes, o.scheme.replace("-", "_"))
+    own, function = o.scheme not in SCHEMES.added, o.scheme.replace("-", "_")
+    deal = getattr(schemes, function) if own else doors(SCHEMES.group)[o.scheme].load().deal
     client, names = deal(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):

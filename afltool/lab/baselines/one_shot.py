@@ -83,7 +83,7 @@ class Quadratic:
 
         steps: list[F64] = []
         A, M = on_flat(self), on_flat(self.preconditioner())
-        how = {"rtol": TOLERANCE, "maxiter": ITERATIONS, "callback": steps.append}
+        how: Any = {"rtol": TOLERANCE, "maxiter": ITERATIONS, "callback": steps.append}
         V, _ = cg(A, R.ravel(), M=M, **how)
         left = np.linalg.norm(R - self(V.reshape(R.shape))) / (np.linalg.norm(R) or 1.0)
         return V.reshape(R.shape), len(steps), float(left)
@@ -106,7 +106,10 @@ class ByCurvature(Method):
 
     damping: float = 0.0  # ρ of ρI, which is added to both factors
 
-    factor: ClassVar[Callable[[F64, I64], F64]]  # G_k (C, C) of probabilities (n, C) and labels
+    @staticmethod
+    def factor(P: F64, y: I64) -> F64:
+        """G_k (C, C) from the client's probabilities (n, C) and labels."""
+        raise NotImplementedError
 
     def begin(self, weights: Tensor) -> None:
         if not self.network.linear:
