@@ -153,9 +153,9 @@ def test_sites_add_up_and_groups_widen_the_interval(road, sites, cli):
     assert "95 %" in shown
     own, frame = sites.with_name("own.csv"), pd.read_csv(sites, dtype=str)
     frame.assign(ward_id="w").rename(columns={"row": "scan_id"}).to_csv(own, index=False)
-    assert cli("evaluate", road.head, road.test, "--by", f"{own}:site").stdout == shown
+    assert cli("evaluate", road.head, road.test, "--group-by", f"{own}:site").stdout == shown
     frame.assign(a_id=frame["row"], b_id=frame["row"]).drop(columns="row").to_csv(own, index=False)
-    done = cli("evaluate", road.head, road.test, "--by", f"{own}:site")
+    done = cli("evaluate", road.head, road.test, "--group-by", f"{own}:site")
     assert "expected the row ids in a column row or path, or like id, beside site" in done.stderr
     short = sites.with_name("short.csv")
     short.write_text("\n".join(sites.read_text().splitlines()[:-1]) + "\n")

@@ -53,16 +53,16 @@ def uneven():
     return FixedPoint(values.astype(np.int16), 9), y
 
 
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_ridge_is_scikit_learns(intercept, standardise):
+def test_ridge_is_scikit_learns(intercept, standardize):
     """Standardised is a penalty of each feature's variance; a constant one is weighed as it is."""
     X, y = uneven()
     R, Y = real(X), np.eye(4)[y]
-    spread = np.where(R.std(axis=0) > 0, R.std(axis=0), 1.0) if standardise else np.ones(16)
+    spread = np.where(R.std(axis=0) > 0, R.std(axis=0), 1.0) if standardize else np.ones(16)
     for ridge in (0.5, 30.0, 1e4):
         oracle = Ridge(alpha=ridge, fit_intercept=intercept, solver="cholesky").fit(R / spread, Y)
-        head = solved(X, y, ridge=ridge, intercept=intercept, standardise=standardise)
+        head = solved(X, y, ridge=ridge, intercept=intercept, standardize=standardize)
         assert np.allclose(
             head.weights[:16], oracle.coef_.T / spread[:, None], rtol=1e-8, atol=1e-11
         )

@@ -229,7 +229,7 @@ def twins(tmp_path_factory):
 
 MADE_OF_ROWS = {
     "local-stats": lambda rows, at: afltool.local_stats(rows, "linear", at / "s", client="site"),
-    "split": lambda rows, at: afltool.split(rows, at / "parts", test=0.5),
+    "split": lambda rows, at: afltool.split(rows, at / "parts", test_size=0.5),
     "convert": lambda rows, at: afltool.convert(rows, at / "c.h5", dtype="float32"),
     "partition": lambda rows, at: afltool.partition(rows, at / "p.h5", scheme="iid", clients=2),
 }

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
+import conftest
 import pytest
 from conftest import command_of, inside
 
@@ -82,6 +83,7 @@ def declared():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commands, "typer_command", with_fields)
+        patch.setattr(conftest, "built", {})  # each command is built again
         every = [one for one in leaves(command_of(app)) if one[0][0] not in ("session", "keys")]
     for path, command in every:  # those two write into a directory of their own
         of = [(p, command.made_of[p.name]) for p in command.params if p.name in command.made_of]

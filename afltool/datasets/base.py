@@ -228,9 +228,11 @@ def rank_within_class(labels: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     >>> rank_within_class(np.array([7, 7, 3, 7])).tolist()
     [0, 1, 0, 2]
     """
-    import pandas as pd
-
-    return np.asarray(pd.Series(labels).groupby(labels).cumcount(), np.int64)
+    order = np.argsort(labels, kind="stable")
+    _, counts = np.unique(labels, return_counts=True)
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
 
 
 def digest(*parts: str | bytes) -> str:
