@@ -21,12 +21,14 @@ from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
 from .heads.calibration import CalibratedHead
 from .heads.checks import reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
+from .math.metrics import counting
 from .math.metrics.figures import decided
 from .math.rounding import Rounding
 from .options.base import by_name, fields_of
 from .options.features import NumberFormat
 from .plugins import install
 from .values.names import ordered_columns
+from .values.ridge_spec import parse_bins, usual_bins
 from .values.statistics import Context, Statistics
 from .values.text import COLUMNS, json_text
 
@@ -276,12 +278,28 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     @_where(
         lambda head: head.log_probabilities,
-        "has no probabilities: use decision_function, or CalibratedClassifierCV of scikit-learn",
+        "has no probabilities: use decision_function, or calibrate",
     )  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
         scores = self._scores(X)  # refuses before fit
         return reported_scores(self.head_, scores)
+
+    def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
+        """Make probabilities of the scores by rows that were not fitted, as `afltool calibrate`:
+        ``method`` is platt, temperature or isotonic."""
+        check_is_fitted(self)
+        X, y = self._checked(X, y, reset=False)
+        head = _uncalibrated(self.head_)
+        bins = parse_bins(usual_bins(head.log_probabilities))
+        shapes = counting.shapes(len(self.classes_), bins).items()
+        counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
+        for rows, codes in self._blocks(X, y):
+            scores = head.decision_function(rows)
+            counting.count(counts, scores, reported_scores(head, scores), codes, bins)
+        edges, names = np.array(bins.edges), [str(name) for name in self.classes_]
+        self.head_ = CalibratedHead.of(head, names, counts[counting.SCORES], edges, method)
+        return self
 
     def save(self, path: str | Path) -> Path:
         """Write the solved head as a head file, for imported features: in any number format, or in
@@ -312,7 +330,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def load(cls, path: str | Path) -> AnalyticClassifier:
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
         file = head, header = load_solved_head(Path(path))
-        plain = head.inner if isinstance(head, CalibratedHead) else head
+        plain = _uncalibrated(head)
         options = by_name(type(plain.options), plain.options.as_dict())
         every = {name: options.pop(name, None) for name in ("ridge", "intercept")}
         own = {name: value for name, value in every.items() if value is not None}
@@ -338,6 +356,10 @@ def _one_phase(
         return after, done.report(before)
     except AflError as error:
         raise ValueError(f"the head cannot be solved: {error}") from error
+
+
+def _uncalibrated(head: Any) -> Any:
+    return head.inner if isinstance(head, CalibratedHead) else head
 
 
 def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:

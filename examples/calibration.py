@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from sklearn.datasets import load_digits
 
-import afltool
 from afltool import AnalyticClassifier
 from afltool.files.features import open_features
 
@@ -45,25 +43,10 @@ def main() -> None:
         P = softmax(S) if found.head_.log_probabilities else np.clip(S, 0, 1)
         after = []
         for method in METHODS:
-            made = calibrated(found, tx[::2], ty[::2], method)
-            after.append(f"{error(made.predict_proba(tx[1::2]), half):.3f}")
+            found.calibrate(tx[::2], ty[::2], method=method)
+            after.append(f"{error(found.predict_proba(tx[1::2]), half):.3f}")
         top1 = np.mean(S.argmax(axis=1) == half)
         print(f"| {name} | {100 * top1:.1f} | {error(P, half):.3f} |", " | ".join(after), "|")
-
-
-def calibrated(
-    found: AnalyticClassifier, x: np.ndarray, y: np.ndarray, method: str
-) -> AnalyticClassifier:
-    """The estimator with a map from the counts of rows."""
-    with TemporaryDirectory() as folder:
-        at = Path(folder)
-        np.savez(at / "rows.npz", x=x, y=y)
-        rows = afltool.import_embeddings(at / "rows.npz", at / "rows.h5", dtype="float32")
-        head = found.save(at / "head.h5")
-        counts = afltool.counts(head, rows, at / "counts.h5", client="a")
-        return AnalyticClassifier.load(
-            afltool.calibrate(head, counts, at / "calibrated.h5", method=method)
-        )
 
 
 def rows(files: list[Path]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -73,11 +73,10 @@ def solved(folder, name, classes):
         intercept = {"intercept": False} if of == "linear" else {}
         made = afltool.AnalyticClassifier(head, options=options, **ridge, **intercept)
         x, y = read(folder, "train", classes)
-        plain = made.fit(x, y).save(path.with_suffix(".plain.h5") if method else path)
+        made.fit(x, y)
         if method:
-            counts = path.with_suffix(".counts")
-            counts = afltool.counts(plain, folder / f"train{classes}.h5", counts, client="a")
-            afltool.calibrate(plain, counts, path, method=method)
+            made.calibrate(x[::3], y[::3], method)
+        made.save(path)
     return path
 
 
