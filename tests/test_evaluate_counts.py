@@ -341,16 +341,6 @@ def test_counts_that_no_rows_can_have_are_refused(at, tmp_path):
             afltool.read_counts(path)
 
 
-def test_the_command_refuses_figures_beside_counts(road, tmp_path, cli):
-    words = ["evaluate", road.head, road.test, "--counts", "-o", tmp_path / "o"]
-    for more in (["--metrics", "auc"], ["--errors", tmp_path / "e.csv"]):
-        done = cli(*words, *more)
-        assert done.exit_code == 2, done.output
-        assert more[0] in done.output
-    assert cli("evaluate", road.head, road.test, "--counts").exit_code == 2
-    assert not (tmp_path / "o").exists()
-
-
 def test_pictures_and_tables_read_a_total(road, at, tmp_path, cli):
     one = afltool.counts(road.head, road.test, tmp_path / "one", client="one")
     assert cli("plot", "confusion", one, "-o", tmp_path / "c.svg").exit_code == 0
