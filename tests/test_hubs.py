@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -209,13 +208,3 @@ def test_they_are_extracted_as_others_and_a_head_predicts_images(kind, request, 
     head = afltool.solve(total, tmp_path / "h.h5", head_options={"ridge": 1.0})
     said = afltool.predict(head, [images], tmp_path / "p.csv", engine="torch")
     assert (said["rows"], said["errors"]) == (15, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "module", "extra"),
-    [("hf:a/b", "transformers", "hf"), ("open_clip:RN50", "open_clip", "open-clip")],
-)
-def test_missing_packages_are_named_with_their_extra(monkeypatch, name, module, extra):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UsageError, match=rf"pip install .*\[{extra}\]'"):
-        load_backbone(name)
