@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from ..cli.commands import Command, first_line, show
 from ..errors import UsageError
-from ..options.base import Holds, Options, Writes
+from ..options.base import Holds, Options, Writes, option
 from ..options.common import Output
 from ..options.features import NamedRows
 from ..plugins import install, located
@@ -34,7 +34,7 @@ class Verb(Options):
 class Locked(Verb):
     """Of every command that may need a passphrase."""
 
-    passphrase_file: Path | None = Field(None, description="file with the passphrase in line 1")
+    passphrase_file: Path | None = option(None, "file with the passphrase in line 1")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class NewKeys(Locked):
     """Generate a key pair per name: NAME stays private, NAME.pub goes to the others."""
 
     names: tuple[str, ...] = Field(description="A-Z, a-z, 0-9, '.', '_' and '-'")
-    out: Out = Field(Path(), description="directory of the keys")
+    out: Out = option(Path(), "directory of the keys")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +57,22 @@ class NewSession(Verb, NamedRows):
     server: Path = Field(description="public key of the server")
     data: Path = Field(description=DATA)
     out: Out = Field(description=PART)
-    head: Annotated[str, Holds()] = Field("linear", description="name of a head, or a head file")
-    classes: Path | None = Field(None, description="class names of a table, one per line")
-    scale: Literal["none", "standard"] = Field("none", description="to mean 0, deviation 1")
-    max_value: float = Field(65536.0, ge=1, le=2**30, description="largest raw feature")
-    fraction_bits: int = Field(9, description="of features of a table")
-    protection: Protection = Field("masked", description="signed: the server reads a site's sums")
-    threshold: int | None = Field(None, description="members that must stay")
-    min_rows: int = Field(0, description="minimum rows per member")
-    max_rows: int = Field(0, description="maximum rows per member, near the truth")
-    evaluate: bool = Field(False, description="count test rows at the end")
-    groups: tuple[str, ...] = Field((), description="group of test rows that is counted apart")
-    min_cell: int = Field(10, description="minimum test rows of a class or group, or none")
-    dp_epsilon: float | None = Field(None, description="noise: ε of one row")
-    dp_delta: float | None = Field(None, description="noise: δ of one row")
-    clip: float | None = Field(None, description="noise: maximum norm of a row")
-    colluding: int = Field(0, description="noise: members who may work together")
+    head: Annotated[str, Holds()] = option("linear", "name of a head, or a head file")
+    classes: Path | None = option(None, "class names of a table, one per line")
+    scale: Literal["none", "standard"] = option("none", "to mean 0, deviation 1")
+    max_value: float = option(65536.0, "largest raw feature", ge=1, le=2**30)
+    fraction_bits: int = option(9, "of features of a table")
+    protection: Protection = option("masked", "signed: the server reads a site's sums")
+    threshold: int | None = option(None, "members that must stay")
+    min_rows: int = option(0, "minimum rows per member")
+    max_rows: int = option(0, "maximum rows per member, near the truth")
+    evaluate: bool = option(False, "count test rows at the end")
+    groups: tuple[str, ...] = option((), "group of test rows that is counted apart")
+    min_cell: int = option(10, "minimum test rows of a class or group, or none")
+    dp_epsilon: float | None = option(None, "noise: ε of one row")
+    dp_delta: float | None = option(None, "noise: δ of one row")
+    clip: float | None = option(None, "noise: maximum norm of a row")
+    colluding: int = option(0, "noise: members who may work together")
 
     def check(self) -> None:
         super().check()
@@ -91,15 +91,15 @@ class Party(Locked):
     url: str = Field(description=URL, kw_only=False)
     key: Path = Field(description="your private key, from keys new or ssh-keygen")
     out: Out = Field(description=PART)
-    once: bool = Field(False, description="do what can be done now, then exit")
-    poll: float = Field(5.0, ge=0, description="seconds between two looks at the storage")
+    once: bool = option(False, "do what can be done now, then exit")
+    poll: float = option(5.0, "seconds between two looks at the storage", ge=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Party):
     """Run the server of a session. If interrupted, rerun the same command to resume."""
 
-    deadline: float | None = Field(None, ge=0, description="hours that a step waits for members")
+    deadline: float | None = option(None, "hours that a step waits for members", ge=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +114,11 @@ class Join(Party, NamedRows):
     )
 
     data: Path = Field(description=DATA)
-    test: Path | None = Field(None, description="test rows, for an evaluation")
-    group_by: str = Field("", description="TABLE:COLUMN, the group of each test row")
-    approve: str | None = Field(None, description="the code, as you heard it")
-    allow: Protection = Field("masked", description="signed: let the server read your sums")
-    again: bool = Field(False, description="allow rows that were summed in another session")
+    test: Path | None = option(None, "test rows, for an evaluation")
+    group_by: str = option("", "TABLE:COLUMN, the group of each test row")
+    approve: str | None = option(None, "the code, as you heard it")
+    allow: Protection = option("masked", "signed: let the server read your sums")
+    again: bool = option(False, "allow rows that were summed in another session")
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ class Leave(Locked):
 
     folder: Path = Field(description=PART, kw_only=False)
     out: Out = Field(description="the consent, or the next session")
-    without: tuple[str, ...] = Field((), description="who leaves")
-    consent: tuple[Path, ...] = Field((), description="consent of a leaver")
-    key: Path | None = Field(None, description="your key, if you are the one who leaves")
+    without: tuple[str, ...] = option((), "who leaves")
+    consent: tuple[Path, ...] = option((), "consent of a leaver")
+    key: Path | None = option(None, "your key, if you are the one who leaves")
 
     def check(self) -> None:
         if (self.key is None) is (self.without == ()):
@@ -148,7 +148,7 @@ class Report(Verb, Output):
     """Print the costs and results of a session as JSON, or write its page."""
 
     folder: Path = Field(description=PART)
-    out: Annotated[Path | None, Writes()] = Field(None, description="write an .html page")
+    out: Annotated[Path | None, Writes()] = option(None, "write an .html page")
 
 
 Verbs = dict[str, type[Options]]

@@ -18,11 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..math.gram import Rows
+from ..options.base import option
 from ..options.evaluation import Calibration
 from ..values.arrays import F64, I64, Array, canonical_json
 from ..values.names import Phase
@@ -41,8 +41,8 @@ NEAR = 1e-12  # how close to 0 and 1 a probability comes before its logit is tak
 class CalibratedOptions(HeadOptions):
     """``head`` is JSON: name, options and digest of the head whose scores are calibrated."""
 
-    head: str = Field(default="{}", description="JSON: name, options and digest of the head")
-    method: Calibration = Field(default="platt", description="kind of the map")
+    head: str = option("{}", "JSON: name, options and digest of the head")
+    method: Calibration = option("platt", "kind of the map")
 
 
 def description(head: Stored) -> dict[str, Any]:

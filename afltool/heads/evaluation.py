@@ -13,7 +13,6 @@ from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ..errors import UsageError
@@ -21,6 +20,7 @@ from ..math.gram import Rows, pieces
 from ..math.metrics import counting
 from ..math.metrics.figures import SCORES_AT_ONCE
 from ..memory import NOTHING, Carried
+from ..options.base import option
 from ..options.evaluation import LEAST
 from ..values.arrays import I64, Array, canonical_json
 from ..values.names import COUNTS, Phase
@@ -39,9 +39,9 @@ class EvaluationOptions(HeadOptions):
     """Solved heads that are evaluated by counts. ``heads`` is a JSON list of objects: ``name``,
     ``options``, ``digest``, ``probabilities`` (whether its scores become such), ``bins``."""
 
-    heads: str = Field(default="[]", description="JSON: the solved heads and the bins of each")
-    groups: tuple[str, ...] = Field(default=(), description="groups of rows that are counted apart")
-    min_group: int = Field(default=LEAST, ge=1, description="fewest rows of a group, or none")
+    heads: str = option("[]", "JSON: the solved heads and the bins of each")
+    groups: tuple[str, ...] = option((), "groups of rows that are counted apart")
+    min_group: int = option(LEAST, "fewest rows of a group, or none", ge=1)
 
     def check(self) -> None:
         if len(set(self.groups)) < len(self.groups):

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from ..options.base import Absent, Choices, Options, Stored, grammar, set_of
+from ..options.base import Absent, Choices, Options, Stored, grammar, option, set_of
 from ..values.names import Phase
 from ..values.ridge_spec import parse_fixed, parse_ridge
 
@@ -82,19 +82,13 @@ class LinearOptions(HeadOptions):
 
     AT_SOLVE: ClassVar = frozenset({"ridge", "min_norm", "keep_gamma", "standardize"})
 
-    ridge: RidgeText = Field(default="auto", description=RIDGE_OF)
-    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
-    intercept: bool = Field(
-        default=False, description="add a constant feature, to which the ridge does not apply"
-    )
-    min_norm: bool = Field(default=False, description=MIN_NORM)
-    keep_gamma: bool = Field(
-        default=False, description="do not take γ off, as in the paper's 'without RI removal'"
-    )
+    ridge: RidgeText = option("auto", RIDGE_OF)
+    gamma: float = option(0.0, GAMMA, ge=0)
+    intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
+    min_norm: bool = option(False, MIN_NORM)
+    keep_gamma: bool = option(False, "do not take γ off, as in the paper's 'without RI removal'")
     _variance = "the ridge weighs each feature by its variance: as on features of variance one"
-    standardize: Annotated[bool, Absent(False), Stored("standardise")] = Field(
-        default=False, description=_variance
-    )
+    standardize: Annotated[bool, Absent(False), Stored("standardise")] = option(False, _variance)
 
     def idle(self) -> Iterator[tuple[str, str]]:
         if self.ridge != 0:
@@ -111,14 +105,12 @@ class RandomFeaturesOptions(LinearOptions):
 
     GONE: ClassVar = {"projection": "linear-uniform"}
 
-    width: int = Field(default=8192, ge=1, description="number of random features")
-    activation: Activation = Field(default="tanh", description="activation σ")
-    with_linear: bool = Field(
-        default=False, description="use the raw features beside the random ones"
-    )
+    width: int = option(8192, "number of random features", ge=1)
+    activation: Activation = option("tanh", "activation σ")
+    with_linear: bool = option(False, "use the raw features beside the random ones")
     _seed = "seed of the random projection A and its bias, which are never stored or sent"
-    seed: Seed = Field(default=0, description=_seed)
-    compute: Compute = Field(default="float64", description=PRODUCTS)
+    seed: Seed = option(0, _seed)
+    compute: Compute = option("float64", PRODUCTS)
 
 
 #: Rule → the options that it takes beside ``rule``.
@@ -135,14 +127,10 @@ class DiscriminantOptions(HeadOptions):
 
     AT_SOLVE: ClassVar = frozenset({"shrinkage", "ridge"})
 
-    rule: Annotated[str, Choices(tuple(RULES))] = Field(
-        default="lda", description="which classifier"
-    )
+    rule: Annotated[str, Choices(tuple(RULES))] = option("lda", "which classifier")
     _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
-    shrinkage: float = Field(default=0.0, ge=0, le=1, description=_shrinkage)
-    ridge: FixedRidge = Field(
-        default=None, description=f"ridge λ of fed3r: {NUMBER} (default: {RIDGE:g})"
-    )
+    shrinkage: float = option(0.0, _shrinkage, ge=0, le=1)
+    ridge: FixedRidge = option(None, f"ridge λ of fed3r: {NUMBER} (default: {RIDGE:g})")
 
     def check(self) -> None:
         takes = RULES[self.rule]

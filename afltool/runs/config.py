@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from .. import inputs
@@ -28,6 +27,7 @@ from ..options.base import (
     files_in,
     flag,
     grammar,
+    option,
     set_of,
 )
 from ..options.common import SEED, Threads, files_of
@@ -54,34 +54,30 @@ DEFAULTS = {
 
 @pydantic_dataclass(frozen=True, kw_only=True)
 class OwnOptions(Options):
-    train_features: Annotated[Path | None, Reads("features")] = Field(
-        default=None, description="training features, instead of --data and --backbone"
+    train_features: Annotated[Path | None, Reads("features")] = option(
+        None, "training features, instead of --data and --backbone"
     )
-    test_features: Annotated[Path | None, Reads("features")] = Field(
-        default=None, description="test features, instead of --data and --backbone"
+    test_features: Annotated[Path | None, Reads("features")] = option(
+        None, "test features, instead of --data and --backbone"
     )
-    partition: Annotated[Path | None, Reads("partition")] = Field(
-        default=None, description="an existing partition file, instead of --scheme and its options"
+    partition: Annotated[Path | None, Reads("partition")] = option(
+        None, "an existing partition file, instead of --scheme and its options"
     )
     _head = "a head's name, or a head file"
-    head: Annotated[str, Holds()] = Field(
-        default="linear", description=_head, examples=list(HEADS.data)
+    head: Annotated[str, Holds()] = option("linear", _head, examples=list(HEADS.data))
+    head_seed: int | None = option(
+        None, "seed of the head's random parts (default: 0)", ge=0, le=SEED
     )
-    head_seed: int | None = Field(
-        default=None, ge=0, le=SEED, description="seed of the head's random parts (default: 0)"
-    )
-    keep_clients: bool = Field(
-        default=False, description="write one statistics file per client, and add them up"
-    )
+    keep_clients: bool = option(False, "write one statistics file per client, and add them up")
     _train_accuracy = (
         "also measure the accuracy on the training rows; with --each-round after every round"
     )
-    train_accuracy: bool = Field(default=False, description=_train_accuracy)
+    train_accuracy: bool = option(False, _train_accuracy)
     _full_gram = (
         "deepafl: send all of ΦᵀΦ in every round, as in the paper; else only its change "
         "(--incremental), where all clients take part in every round"
     )
-    full_gram: bool = Field(default=False, description=_full_gram)
+    full_gram: bool = option(False, _full_gram)
 
     def check(self) -> None:
         if (self.train_features is None) != (self.test_features is None):
@@ -98,7 +94,7 @@ class HereOptions(Threads):
         "memory for what later rounds need again, such as 8GB; the rest goes to a file that the "
         "run removes (default: half of what is free)"
     )
-    memory: Annotated[str | None, grammar(parse_size)] = Field(default=None, description=_memory)
+    memory: Annotated[str | None, grammar(parse_size)] = option(None, _memory)
 
     def room(self, processes: int = 1) -> Room:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""

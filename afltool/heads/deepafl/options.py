@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, Choices, flag, grammar
+from ...options.base import Absent, Choices, flag, grammar, option
 from ...values.ridge_spec import parse_ridge
 from ..options import (
     FIXED,
@@ -54,39 +53,35 @@ class DeepAFLOptions(HeadOptions):
     SECOND = BLOCK  # W_t and Ω_{t+1}, which make a layer, share one draw (the paper's appendix M)
 
     _layers = f"number of residual layers T (default: {DEFAULTS['layers']})"
-    layers: int | None = Field(default=None, ge=0, description=_layers)
-    width: int = Field(default=1024, ge=1, description="both widths, d_Φ and d_F")
+    layers: int | None = option(None, _layers, ge=0)
+    width: int = option(1024, "both widths, d_Φ and d_F", ge=1)
     _phi = "width d_Φ of Φ_t (default: the value of --width)"
-    feature_width: int | None = Field(default=None, ge=1, description=_phi)
+    feature_width: int | None = option(None, _phi, ge=1)
     _hidden = "width d_F of σ(Φ_t B_t) (default: the value of --width)"
-    hidden_width: int | None = Field(default=None, ge=1, description=_hidden)
+    hidden_width: int | None = option(None, _hidden, ge=1)
     _ridge = f"ridge λ of every W_t: {RIDGE_GRAMMAR} (default: {DEFAULTS['ridge']})"
-    ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
-        default=None, description=_ridge
-    )
+    ridge: Annotated[float | str | None, grammar(parse_ridge)] = option(None, _ridge)
     _block_ridge = f"ridge of every Ω_t, the paper's γ (default: {DEFAULTS['block_ridge']})"
-    block_ridge: float | None = Field(default=None, ge=0, description=_block_ridge)
-    gamma: float = Field(default=0.0, ge=0, description=GAMMA)
+    block_ridge: float | None = option(None, _block_ridge, ge=0)
+    gamma: float = option(0.0, GAMMA, ge=0)
     _activation = f"σ of the layers (default: {DEFAULTS['activation']})"
-    activation: Activation | None = Field(default=None, description=_activation)
+    activation: Activation | None = option(None, _activation)
     _first = f"σ of Φ_0 (default: {DEFAULTS['phi0_activation']})"
-    phi0_activation: Activation | None = Field(default=None, description=_first)
+    phi0_activation: Activation | None = option(None, _first)
     _seed = "seed of the random projections A and B_t, which are never stored or sent"
-    seed: Seed = Field(default=0, description=_seed)
+    seed: Seed = option(0, _seed)
     _preset = "a published setting; paper is that of --data, else of the released script"
-    preset: Annotated[str | None, Choices((PAPER, *PRESETS))] = Field(
-        default=None, description=_preset
-    )
+    preset: Annotated[str | None, Choices((PAPER, *PRESETS))] = option(None, _preset)
     _no_skip = "ablation: Φ_{t+1} = F_t Ω without Φ_t; Ω then fits Y, not the residual Y − Φ_t W_t"
-    no_skip: bool = Field(default=False, description=_no_skip)
-    identity_projection: bool = Field(default=False, description="ablation: B_t = I")
+    no_skip: bool = option(False, _no_skip)
+    identity_projection: bool = option(False, "ablation: B_t = I")
     _omega = "ablation: Ω = I, so that layers learn nothing"
-    identity_omega: bool = Field(default=False, description=_omega)
+    identity_omega: bool = option(False, _omega)
     _random = "ablation: Ω_t random and frozen, as A is, so that layers learn nothing"
-    random_omega: Annotated[bool, Absent(False)] = Field(default=False, description=_random)
+    random_omega: Annotated[bool, Absent(False)] = option(False, _random)
     _bias = "which random projections have a bias: A, every B_t, both, none"
-    bias: Annotated[Literal["both", "first", "layers", "none"], Absent("both")] = Field(
-        default="both", description=_bias
+    bias: Annotated[Literal["both", "first", "layers", "none"], Absent("both")] = option(
+        "both", _bias
     )
     _deepening = (
         "residual blocks, or the paper's other strategies (E.3.7), Φ_{t+1} = Φ_t W_t B_t (cascade) "
@@ -94,31 +89,27 @@ class DeepAFLOptions(HeadOptions):
     )
     deepening: Annotated[
         Literal["residual", "cascade", "activated-cascade"], Absent("residual")
-    ] = Field(default="residual", description=_deepening)
+    ] = option("residual", _deepening)
     _label_encoding = (
         "with a cascade: fit Y Q_t, labels under a random map: Φ_{t+1} = Φ_t W_t Q_t B_t"
     )
-    label_encoding: Annotated[bool, Absent(False)] = Field(
-        default=False, description=_label_encoding
-    )
+    label_encoding: Annotated[bool, Absent(False)] = option(False, _label_encoding)
     _from_phi0 = "variant (89): every layer starts from Φ_0, F_t = σ(Φ_0 B_t)"
-    from_phi0: bool = Field(default=False, description=_from_phi0)
+    from_phi0: bool = option(False, _from_phi0)
     _reconstruction = "weight 1 − ρ of (88): Ω_t also fits Φ_0, so that later layers keep it"
-    reconstruction: float = Field(default=0.0, ge=0, le=1, description=_reconstruction)
+    reconstruction: float = option(0.0, _reconstruction, ge=0, le=1)
     _incremental = (
         "send only the change of ΦᵀΦ: about half the bytes and one symmetric product less per "
         "layer; the same clients must take part in all rounds"
     )
-    incremental: bool = Field(default=False, description=_incremental)
-    min_norm: bool = Field(default=False, description=MIN_NORM)
-    compute: Compute = Field(default="float64", description=PRODUCTS)
+    incremental: bool = option(False, _incremental)
+    min_norm: bool = option(False, MIN_NORM)
+    compute: Compute = option("float64", PRODUCTS)
     _bits = (
         "with --compute fixed: fraction bits of Φ and F, whose range is ±2^(15 − bits) (default: "
         f"{FIXED_BITS})"
     )
-    fixed_bits: Annotated[int | None, Absent(None)] = Field(
-        default=None, ge=6, le=14, description=_bits
-    )
+    fixed_bits: Annotated[int | None, Absent(None)] = option(None, _bits, ge=6, le=14)
 
     def check(self) -> None:
         self._resolve()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, grammar
+from ...options.base import Absent, grammar, option
 from ...values.ridge_spec import parse_ridge
 from ..options import RIDGE_GRAMMAR, HeadOptions
 
@@ -56,36 +55,32 @@ class SafleOptions(HeadOptions):
     AT_SOLVE: ClassVar = frozenset({"ridge"})
     GONE: ClassVar = {"gamma": 0.0, "linear_ridge": LINEAR_RIDGE}
 
-    bucketing: Bucketing = Field(default="overlap", description="how a feature becomes digits")
-    buckets: int = Field(default=8, ge=2, le=256, description="buckets B of a feature")
+    bucketing: Bucketing = option("overlap", "how a feature becomes digits")
+    buckets: int = option(8, "buckets B of a feature", ge=2, le=256)
     _group = "digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)"
-    group_size: int | None = Field(default=None, ge=1, description=_group)
+    group_size: int | None = option(None, _group, ge=1)
     _experts = f"codes E of a row (default: enough for every digit, at most {DEFAULT_SIDE} / V)"
-    experts: int | None = Field(default=None, ge=1, description=_experts)
+    experts: int | None = option(None, _experts, ge=1)
     _every_digit = "so many codes that every digit is used, whatever number of columns that takes"
-    every_digit: Annotated[bool, Absent(False)] = Field(default=False, description=_every_digit)
+    every_digit: Annotated[bool, Absent(False)] = option(False, _every_digit)
     _thresholds = (
         "federated for quantiles, found in a first small round, or range:LO:HI for even steps "
         f"(default: {FEDERATED})"
     )
-    thresholds: Annotated[str | None, grammar(parse_cuts)] = Field(
-        default=None, description=_thresholds, examples=[FEDERATED]
+    thresholds: Annotated[str | None, grammar(parse_cuts)] = option(
+        None, _thresholds, examples=[FEDERATED]
     )
     _linear = "hybrid: fit the raw features as well, in the same least-squares problem"
-    with_linear: bool = Field(default=False, description=_linear)
+    with_linear: bool = option(False, _linear)
     _ridge = f"ridge λ of the codes: {RIDGE_GRAMMAR} (default: auto; with --preset paper 0)"
-    ridge: Annotated[float | str | None, grammar(parse_ridge)] = Field(
-        default=None, description=_ridge
-    )
+    ridge: Annotated[float | str | None, grammar(parse_ridge)] = option(None, _ridge)
     _seed = "seed of the shuffle that deals digits into codes"
-    seed: int = Field(default=0, ge=0, le=2**32 - 1, description=_seed)
+    seed: int = option(0, _seed, ge=0, le=2**32 - 1)
     _preset = (
         "paper: the paper's own shape, one round: every digit, V = 32 (or the next smaller "
         f"power of k), thresholds {PAPER_CUTS}, ridge 0"
     )
-    preset: Annotated[Literal["paper"] | None, Absent(None)] = Field(
-        default=None, description=_preset
-    )
+    preset: Annotated[Literal["paper"] | None, Absent(None)] = option(None, _preset)
 
     def check(self) -> None:
         self.excludes("every_digit", "experts")

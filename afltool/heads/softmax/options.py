@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ...errors import UsageError
-from ...options.base import Absent, flag
+from ...options.base import Absent, flag, option
 from ..options import Activation, Compute, HeadOptions, RandomFeaturesOptions
 
 #: Options of random features, and their defaults here; None of others.
@@ -24,7 +23,7 @@ CODES = ("bucketing", "buckets", "group_size", "experts", "thresholds")  # optio
 
 def _of_random(text: str, **limits: Any) -> Any:
     """An option of random features; None means not given."""
-    return Field(default=None, description=f"with --features random: {text}", **limits)
+    return option(None, f"with --features random: {text}", **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +36,10 @@ class SoftmaxOptions(HeadOptions):
         "patience": 5, **dict.fromkeys((*CODES, "projection")),
     }  # fmt: skip
 
-    rounds: int = Field(default=20, ge=1, description="gradient rounds after the first phase")
-    penalty: float = Field(
-        default=1e-3, gt=0, description="μ of the penalty (μN/2)‖W‖²; the intercept has no penalty"
-    )
-    features: Literal["raw", "random"] = Field(
-        default="raw", description="features to fit on: the raw ones, or random features"
+    rounds: int = option(20, "gradient rounds after the first phase", ge=1)
+    penalty: float = option(1e-3, "μ of the penalty (μN/2)‖W‖²; the intercept has no penalty", gt=0)
+    features: Literal["raw", "random"] = option(
+        "raw", "features to fit on: the raw ones, or random features"
     )
     width: int | None = _of_random("number of random features (default: 2048)", ge=1)
     activation: Activation | None = _of_random("activation σ (default: tanh)")

@@ -14,7 +14,7 @@ from ...cli._console import print_json, say, say_lines
 from ...cli.commands import Command, Parameter, parameters, tracking
 from ...cli.runs import JobsHow, show_scripts, submitted
 from ...errors import UsageError
-from ...options.base import Flat, Holds, Writes, flag
+from ...options.base import Flat, Holds, Writes, flag, option
 from ...options.common import Printed, Tracked
 from .options import PARQUET, StudyOptions
 
@@ -68,14 +68,12 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
     )
 
     _study = "a TOML file, a name of --list, or the folder of a study"
-    study: Annotated[str | None, Holds()] = Field(default=None, description=_study)
-    out: Annotated[Path | None, Writes("study")] = Field(
-        default=None, kw_only=True, description="folder of the study"
-    )
+    study: Annotated[str | None, Holds()] = option(None, _study)
+    out: Annotated[Path | None, Writes("study")] = option(None, "folder of the study", kw_only=True)
     _list = "the studies that are shipped"
-    list_: bool = Field(default=False, kw_only=True, description=_list)
+    list_: bool = option(False, _list, kw_only=True)
     _slurm = "write job scripts: an array over cells; --dry-run shows them"
-    slurm: bool = Field(default=False, kw_only=True, description=_slurm)
+    slurm: bool = option(False, _slurm, kw_only=True)
     settings: Annotated[dict[str, Any], Flat("lab.studies.commands:of_site")] = Field(
         default_factory=dict, kw_only=True
     )

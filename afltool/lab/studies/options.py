@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ...errors import UsageError
-from ...options.base import File, Holds, Options, Reads, Writes, flag
+from ...options.base import File, Holds, Options, Reads, Writes, flag, option
 from ...options.common import Output
 from ...options.look import Drawn, SizeOptions
 from ...values.names import MEASURES
@@ -88,12 +88,12 @@ _STUDY = "a TOML file, a name of --list, or the folder of a study"
 @pydantic_dataclass(frozen=True, kw_only=True)
 class StudyOptions(Options):
     _seeds = "number of seeds, from 0; they replace those of the study"
-    seeds: int | None = Field(default=None, ge=1, le=100_000, description=_seeds)
+    seeds: int | None = option(None, _seeds, ge=1, le=100_000)
     _only = "only these cells: their names in STUDY/cells, or patterns as linear-*, with "
     _only += "commas between, or I/N for part I (from 0) of N"
-    only: str | None = Field(default=None, description=_only)
+    only: str | None = option(None, _only)
     _jobs = "processes that carry out cells at the same time, each with one thread"
-    jobs: int = Field(default=1, ge=1, le=1024, description=_jobs)
+    jobs: int = option(1, _jobs, ge=1, le=1024)
 
 
 @pydantic_dataclass(frozen=True)
@@ -103,7 +103,7 @@ class RunStudy(StudyOptions):
     STAGE: ClassVar = "lab.studies.execution:study"
     study: Annotated[str, Holds()] = Field(description=_STUDY)
     _out = "folder of the study"
-    out: Annotated[Path | None, Writes("study")] = Field(default=None, description=_out)
+    out: Annotated[Path | None, Writes("study")] = option(None, _out)
     _axes = "options of cells; a list is an axis"
     axes: dict[str, Any] = Field(default_factory=dict, kw_only=True, description=_axes)
 
@@ -117,22 +117,20 @@ class TableOptions(Options):
 
     _rows = "options whose values are the rows, separated by commas; head is also the baseline "
     _rows += "(default: the study's)"
-    rows: str | None = Field(default=None, description=_rows, examples=["head", "head,layers"])
+    rows: str | None = option(None, _rows, examples=["head", "head,layers"])
     _columns = "options whose values are the columns (default: the study's)"
-    columns: str | None = Field(
-        default=None, description=_columns, examples=["alpha", "data,alpha"]
-    )
+    columns: str | None = option(None, _columns, examples=["alpha", "data,alpha"])
     _value = "figures, separated by commas (default: the study's, else top1)"
-    value: str | None = Field(default=None, description=_value, examples=list(VALUES))
+    value: str | None = option(None, _value, examples=list(VALUES))
     _layers = "numbers of layers to show, such as 5,10,20, of heads evaluated after each round "
     _layers += "(default: the study's, else only the last)"
-    layers: str | None = Field(default=None, description=_layers)
-    where: tuple[str, ...] = Field(default=(), description=_WHERE)
+    layers: str | None = option(None, _layers)
+    where: tuple[str, ...] = option((), _WHERE)
     _published = "PAPER-TABLE such as afl-1: show a paper's figures as well, or none; "
     _published += "afl-1:cifar10 where given features are of that data set (default: the study's)"
-    published: str | None = Field(default=None, description=_published)
+    published: str | None = option(None, _published)
     _also = "NAME=FILE.csv: add results of another method; its columns are options and the value"
-    also: Annotated[tuple[str, ...], Holds("[^=]*=(.*)")] = Field(default=(), description=_also)
+    also: Annotated[tuple[str, ...], Holds("[^=]*=(.*)")] = option((), _also)
 
 
 @pydantic_dataclass(frozen=True)
@@ -157,9 +155,9 @@ class Table(TableOf, Output):
     COMMON: ClassVar = frozenset(_SHOWN)
     PRINTS: ClassVar = "lab.studies.commands:print_table"
     _format = "form of the table"
-    format: Literal["md", "csv", "latex", "json"] = Field(default="md", description=_format)
+    format: Literal["md", "csv", "latex", "json"] = option("md", _format)
     _out = "also write it to this file (.parquet: what --format csv has); - is stdout"
-    out: Annotated[Path | None, Writes()] = Field(default=None, description=_out)
+    out: Annotated[Path | None, Writes()] = option(None, _out)
 
     def check(self) -> None:
         super().check()
@@ -198,10 +196,10 @@ class StudyPicture(SizeOptions, Output):
     out: Drawn = Field()
     _x = "an option, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])
-    y: str = Field(default="top1", kw_only=True, description="a figure", examples=list(VALUES))
+    y: str = option("top1", "a figure", kw_only=True, examples=list(VALUES))
     _by = "options that tell the lines apart (default: head, and what differs within a head)"
-    by: str | None = Field(default=None, kw_only=True, description=_by)
+    by: str | None = option(None, _by, kw_only=True)
     _layers = "numbers of layers to draw, of heads evaluated after each round "
     _layers += "(default: the study's; all with --x layers)"
-    layers: str | None = Field(default=None, kw_only=True, description=_layers)
-    where: tuple[str, ...] = Field(default=(), kw_only=True, description=_WHERE)
+    layers: str | None = option(None, _layers, kw_only=True)
+    where: tuple[str, ...] = option((), _WHERE, kw_only=True)

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from ... import inputs
 from ...errors import CorruptFileError, UsageError
-from ...options.base import Options, fields_of, flag
+from ...options.base import Options, fields_of, flag, option
 from ...options.features import default_store
 from ...stages.stage import STAGES
 from ...values.text import shown
@@ -31,32 +31,28 @@ MOST = 10**6  # processors, clients …: more is a mistake
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Options):
-    partition_name: str | None = Field(default=None, description="Slurm's partition (queue)")
-    account: str | None = Field(default=None, description="account that is charged")
-    qos: str | None = Field(default=None, description="quality of service")
-    time: str = Field(default="01:00:00", description="time limit of a job, as sbatch takes it")
-    memory: str = Field(default="4G", description="memory of a job, as sbatch takes it")
-    cpus: int = Field(default=1, ge=1, le=MOST, description="processors of a task")
-    gpus: int = Field(default=0, ge=0, le=MOST, description="GPUs of an extract task")
-    modules: str | None = Field(
-        default=None, description="environment modules to load, with commas between"
+    partition_name: str | None = option(None, "Slurm's partition (queue)")
+    account: str | None = option(None, "account that is charged")
+    qos: str | None = option(None, "quality of service")
+    time: str = option("01:00:00", "time limit of a job, as sbatch takes it")
+    memory: str = option("4G", "memory of a job, as sbatch takes it")
+    cpus: int = option(1, "processors of a task", ge=1, le=MOST)
+    gpus: int = option(0, "GPUs of an extract task", ge=0, le=MOST)
+    modules: str | None = option(None, "environment modules to load, with commas between")
+    venv: Path | None = option(None, "virtual environment that has afltool")
+    container: str | None = option(
+        None, "Apptainer image that has afltool: a .sif file or an address"
     )
-    venv: Path | None = Field(default=None, description="virtual environment that has afltool")
-    container: str | None = Field(
-        default=None, description="Apptainer image that has afltool: a .sif file or an address"
-    )
-    shards: int = Field(default=8, ge=1, le=MOST, description="tasks that extract a split")
-    clients_per_task: int = Field(
-        default=50, ge=1, le=MOST, description="clients of a local-stats task"
-    )
-    at_once: int | None = Field(
-        default=None, ge=1, le=MOST, description="most tasks of an array that run at the same time"
+    shards: int = option(8, "tasks that extract a split", ge=1, le=MOST)
+    clients_per_task: int = option(50, "clients of a local-stats task", ge=1, le=MOST)
+    at_once: int | None = option(
+        None, "most tasks of an array that run at the same time", ge=1, le=MOST
     )
     _array = "tasks that Slurm takes in one array (MaxArraySize); of more each does more"
-    max_array: int = Field(default=1001, ge=1, le=MOST, description=_array)
+    max_array: int = option(1001, _array, ge=1, le=MOST)
     _warn = "seconds before the time limit at which a task is asked to stop (default: 120, at most "
     _warn += "a quarter of the limit)"
-    warn: int | None = Field(default=None, ge=1, le=65535, description=_warn)
+    warn: int | None = option(None, _warn, ge=1, le=65535)
     setup: tuple[str, ...] = ()  # further lines of bash, before afltool starts
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
