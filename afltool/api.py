@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .options import evaluation, features, look, statistics
 from .options import partition as partitions
-from .options.base import signature_of
+from .options.base import make_signature
 from .runs.config import RunConfig as RunConfig
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def stage_function(make: Callable[P, Any], returns: type[R]) -> Callable[P, R]:
         return made
 
     function.__name__ = function.__qualname__ = name
-    vars(function)["__signature__"] = signature_of(cls).replace(return_annotation=returns)
+    vars(function)["__signature__"] = make_signature(cls).replace(return_annotation=returns)
     return function
 
 

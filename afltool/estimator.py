@@ -12,22 +12,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .embeddings import imported_space
+from .embeddings import make_imported_space
 from .errors import AflError, MismatchError, UsageError
 from .files.hdf5 import damage_as_error, recipe
 from .files.heads import load_solved_head, save_head
 from .heads import HEADS, make_head, options_class
 from .heads.base import Block, Classifier, Head, Stored, binding, statistics_of
 from .heads.calibration import CalibratedHead
-from .heads.checks import reported_scores
+from .heads.checks import compute_reported_scores
 from .math.gram import FixedPoint, Rows, check_float32, encode, real
 from .math.metrics import counting
-from .math.metrics.figures import decided
+from .math.metrics.figures import predicted_classes
 from .math.rounding import Rounding
-from .options.base import by_name, fields_of
+from .options.base import by_name, get_fields
 from .options.features import NumberFormat
 from .plugins import install
-from .values.names import ordered_columns
+from .values.names import order_columns
 from .values.ridge_spec import parse_bins, usual_bins
 from .values.statistics import Context, Statistics
 from .values.text import COLUMNS, json_text
@@ -43,7 +43,7 @@ except ImportError:
 BLOCK = 4096  # rows at a time
 
 
-def _where(holds: Callable[[Head], bool], why: str) -> Any:
+def _available_where(holds: Callable[[Head], bool], why: str) -> Any:
     """A method that is there where this ``holds`` of the head, fitted or asked for."""
 
     def check(estimator: AnalyticClassifier) -> bool:
@@ -113,11 +113,11 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         head, report, rounds = self._unsolved(), dict[str, Any](), 0
         while head.phase() is not None:
             total = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
-            head, report = _one_phase(head, total, report)
+            head, report = _solve_phase(head, total, report)
             rounds += 1
         return self._solved(head, report, total if head.one_round else None, rounds)
 
-    @_where(lambda head: head.one_round, "needs several rounds over all rows: use fit")  # type: ignore[untyped-decorator]  # scikit-learn's
+    @_available_where(lambda head: head.one_round, "needs several rounds over all rows: use fit")  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far; ``classes``: all
         labels that will ever come, needed at the first call."""
@@ -172,7 +172,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self.statistics_
 
     def _solve(self, total: Statistics) -> Self:
-        return self._solved(*_one_phase(self._unsolved(), total, {}), total)
+        return self._solved(*_solve_phase(self._unsolved(), total, {}), total)
 
     def _solved(
         self, head: Head, report: dict[str, Any], total: Statistics | None, rounds: int = 1
@@ -195,7 +195,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _made(self) -> Head:
         """The head that the parameters name."""
         chosen = dict(self.options or {})
-        known = fields_of(options_class(self.head)) if self.head in HEADS else {}
+        known = get_fields(options_class(self.head)) if self.head in HEADS else {}
         for name in chosen.keys() & {"ridge", "intercept"}:
             raise UsageError(f"give {name}={chosen[name]!r} beside options: it is a parameter")
         if "intercept" in known:
@@ -212,7 +212,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _context(self, head: Stored) -> Context:
         kind = "float32" if self._bits is None else "int16"
         columns = self._columns and self._columns[1]
-        space = imported_space("import", self.n_features_in_, kind, self._bits, columns)
+        space = make_imported_space("import", self.n_features_in_, kind, self._bits, columns)
         return Context(space, tuple(str(name) for name in self.classes_), binding(head))
 
     def _blocks(self, X: NDArray[Any], y: NDArray[Any]) -> Iterator[Block]:
@@ -236,7 +236,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _columns(self) -> tuple[list[int], list[str]] | None:
         """The places and names of columns that have names, in the order of feature files."""
         names = getattr(self, "feature_names_in_", None)
-        return None if names is None else ordered_columns(list(names))
+        return None if names is None else order_columns(list(names))
 
     def _in_order(self, x: NDArray[Any]) -> NDArray[Any]:
         return x if self._columns is None else x[:, self._columns[0]]
@@ -273,30 +273,30 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
-        places = decided(self._scores(X))  # refuses before fit
+        places = predicted_classes(self._scores(X))  # refuses before fit
         return np.asarray(self.classes_[places])
 
-    @_where(
+    @_available_where(
         lambda head: head.log_probabilities,
         "has no probabilities: use decision_function, or calibrate",
     )  # type: ignore[untyped-decorator]  # scikit-learn's
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (n, C), of heads that define them: softmax and most discriminants."""
         scores = self._scores(X)  # refuses before fit
-        return reported_scores(self.head_, scores)
+        return compute_reported_scores(self.head_, scores)
 
     def calibrate(self, X: Any, y: Any, method: str = "platt") -> Self:
         """Make probabilities of the scores by rows that were not fitted, as `afltool calibrate`:
         ``method`` is platt, temperature or isotonic."""
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
-        head = _uncalibrated(self.head_)
+        head = _without_calibration(self.head_)
         bins = parse_bins(usual_bins(head.log_probabilities))
         shapes = counting.shapes(len(self.classes_), bins).items()
         counts = {name: np.zeros(shape, np.int64) for name, shape in shapes}
         for rows, codes in self._blocks(X, y):
             scores = head.decision_function(rows)
-            counting.count(counts, scores, reported_scores(head, scores), codes, bins)
+            counting.count(counts, scores, compute_reported_scores(head, scores), codes, bins)
         edges, names = np.array(bins.edges), [str(name) for name in self.classes_]
         self.head_ = CalibratedHead.of(head, names, counts[counting.SCORES], edges, method)
         return self
@@ -307,7 +307,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         check_is_fitted(self)
         context, kind = self._context(self.head_), self.classes_.dtype.str
         try:
-            labels_of(context.classes, kind)
+            parse_labels(context.classes, kind)
         except (TypeError, ValueError):
             raise UsageError(
                 f"a head file cannot hold labels of type {self.classes_.dtype}, such as "
@@ -330,24 +330,26 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def load(cls, path: str | Path) -> AnalyticClassifier:
         """The estimator of a solved head file; it predicts, and has no statistics to add."""
         file = head, header = load_solved_head(Path(path))
-        plain = _uncalibrated(head)
+        plain = _without_calibration(head)
         options = by_name(type(plain.options), plain.options.as_dict())
         every = {name: options.pop(name, None) for name in ("ridge", "intercept")}
         own = {name: value for name, value in every.items() if value is not None}
         bits = header["space"]["fraction_bits"]
         loaded = cls(plain.name, fraction_bits=bits, options=options, **own)
         with damage_as_error(Path(path)):
-            loaded.classes_ = labels_of(header["classes"], header["provenance"].get("label_type"))
+            loaded.classes_ = parse_labels(
+                header["classes"], header["provenance"].get("label_type")
+            )
             if (columns := header["space"].get(COLUMNS)) is not None:
                 names = header["provenance"].get(COLUMNS, columns)
-                if ordered_columns(names)[1] != columns:
+                if order_columns(names)[1] != columns:
                     raise ValueError(f"the columns are {names} and {columns}")
                 loaded.feature_names_in_ = np.array(names, object)
         loaded.n_features_in_ = int(header["dim"])
         return loaded._solved(head, file.report, None)
 
 
-def _one_phase(
+def _solve_phase(
     head: Head, total: Statistics, before: dict[str, Any]
 ) -> tuple[Head, dict[str, Any]]:
     """The head one phase further, and its report after the one ``before``."""
@@ -358,11 +360,11 @@ def _one_phase(
         raise ValueError(f"the head cannot be solved: {error}") from error
 
 
-def _uncalibrated(head: Any) -> Any:
+def _without_calibration(head: Any) -> Any:
     return head.inner if isinstance(head, CalibratedHead) else head
 
 
-def labels_of(names: Sequence[str], kind: str | None) -> NDArray[Any]:
+def parse_labels(names: Sequence[str], kind: str | None) -> NDArray[Any]:
     """The labels whose texts are ``names``, in the NumPy type ``kind``; None: texts. Raises
     `TypeError` or `ValueError` where that type has no labels of these texts."""
     texts = np.array(names)

@@ -26,14 +26,14 @@ TIMEOUT = 20  # seconds without an answer after which a download counts as faile
 KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-def given_path(text: str | Path) -> Path:
+def check_given_path(text: str | Path) -> Path:
     """A path that somebody gave; `UsageError`: it is empty or holds a NUL byte."""
     if not str(text) or "\0" in str(text):
         raise UsageError(f"expected a path, not empty and without NUL bytes; found {str(text)!r}")
     return Path(text)
 
 
-def spelled(base: str | Path, path: str) -> str:
+def spell_as_on_disk(base: str | Path, path: str) -> str:
     """``path`` below ``base`` as the disk spells it, where its accents are composed otherwise."""
     if os.path.lexists(os.path.join(base, path)):
         return path
@@ -51,11 +51,11 @@ def open_regular(path: str | Path) -> IO[bytes]:
     """A regular file, open for reading. Raises `InputError`: something else; `OSError`: missing."""
     # Opening a pipe that nobody writes into would take for ever.
     opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731
-    file = open(given_path(path), "rb", opener=opener)  # noqa: SIM115 - the caller's
+    file = open(check_given_path(path), "rb", opener=opener)  # noqa: SIM115 - the caller's
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
         file.close()
-        raise InputError(f"{path}: expected a regular file, found {kind_of(mode)}")
+        raise InputError(f"{path}: expected a regular file, found {describe_kind(mode)}")
     return file
 
 
@@ -65,7 +65,7 @@ def is_hdf5(path: str | Path) -> bool:
         return file.read(len(HDF5)) == HDF5
 
 
-def kind_of(mode: int) -> str:
+def describe_kind(mode: int) -> str:
     """What is there instead of a regular file, in words."""
     return KINDS.get(stat.S_IFMT(mode), "a device")
 
@@ -99,11 +99,11 @@ def read_text(path: str | Path, what: str, most: int = MOST_TEXT) -> str:
 
 
 def read_json(path: str | Path, what: str, most: int = MOST_TEXT) -> Any:
-    """The value in a JSON file; see `read_text` and `parsed_json`."""
-    return parsed_json(read_text(path, what, most), path, nan_is_null=True)
+    """The value in a JSON file; see `read_text` and `parse_json`."""
+    return parse_json(read_text(path, what, most), path, nan_is_null=True)
 
 
-def parsed_json(
+def parse_json(
     text: str | bytes,
     where: str | Path,
     what: str = "valid JSON",
@@ -116,13 +116,13 @@ def parsed_json(
     """
     try:
         constant = (lambda _: None) if nan_is_null else _no_number
-        return json.loads(text, object_pairs_hook=keys_once, parse_constant=constant)
+        return json.loads(text, object_pairs_hook=reject_repeated_keys, parse_constant=constant)
     # A number of 5,000 digits is a ValueError, a nesting of 100,000 brackets a RecursionError.
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{where} is not {what}: {error}") from None
 
 
-def keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; `ValueError` where a key occurs twice: readers could disagree."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
@@ -168,7 +168,7 @@ def flat(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
+def check_key(path: Path, key: str, names: Collection[str], what: str) -> str:
     """The option that a key means; `UsageError` where there is none."""
     name = key.replace("-", "_")
     if name not in names:
@@ -177,7 +177,7 @@ def known_key(path: Path, key: str, names: Collection[str], what: str) -> str:
     return name
 
 
-def lines_of(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
+def iter_lines(stream: IO[str], most: int = MOST_LINES) -> Iterator[str]:
     """The lines of a stream that may never end, stripped, without the empty ones.
 
     Raises `InputError`: there are too many, or one is too long for a path.

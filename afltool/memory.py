@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import system
 from .errors import CorruptFileError, NumericalError, UsageError
-from .values.ridge_spec import Written
+from .values.ridge_spec import LiteralText
 
 if TYPE_CHECKING:  # help needs memory, and no NumPy
     from .values.arrays import Array
@@ -21,7 +21,7 @@ BACKING = 64  # times its own bytes that a file may claim beyond that
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
+def require_memory(size: int, what: str, advice: str = "use a smaller problem") -> None:
     """Refuse with `NumericalError` when fewer than ``size`` bytes are available.
 
     Every solve asks before it allocates anything large; ``advice`` names the options to change.
@@ -34,7 +34,7 @@ def need(size: int, what: str, advice: str = "use a smaller problem") -> None:
         )
 
 
-def check_backed(claimed: int, held: int, what: str) -> None:
+def check_claimed_size(claimed: int, held: int, what: str) -> None:
     """Refuse numbers that take ``claimed`` bytes of memory and only ``held`` bytes of a file."""
     limit = max(UNBACKED, BACKING * held)
     if claimed > limit:
@@ -61,7 +61,7 @@ def available() -> int:
 
 
 @dataclass(frozen=True)
-class Size(Written):
+class Size(LiteralText):
     """So many ``bytes``."""
 
     bytes: int
@@ -79,7 +79,7 @@ def parse_size(text: str) -> Size:
     return Size(text, int(float(match[1]) * UNITS[match[2]]))
 
 
-class Room:
+class MemoryBudget:
     """Bytes that may still be taken for what is kept only to save time.
 
     >>> room = Room(10)
@@ -106,8 +106,8 @@ class Carried:
     room; other blocks are computed again.
     """
 
-    def __init__(self, key: str = "", room: Room | None = None) -> None:
-        self.key, self._room = key, Room(1 << 62) if room is None else room
+    def __init__(self, key: str = "", room: MemoryBudget | None = None) -> None:
+        self.key, self._room = key, MemoryBudget(1 << 62) if room is None else room
         self.blocks: dict[int, dict[str, Array]] = {}
 
     def take(self, key: str, block: int, rows: int) -> dict[str, Array] | None:
@@ -134,7 +134,7 @@ class Carried:
         self.blocks.clear()
 
 
-NOTHING = Carried(room=Room(0))
+NOTHING = Carried(room=MemoryBudget(0))
 
 
 def _size(arrays: Mapping[str, Array]) -> int:

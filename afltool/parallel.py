@@ -2,7 +2,7 @@
 
 No result depends on their number. The borders of blocks are fixed, one thread makes what a block
 gives, and what blocks give is taken in the order of the rows, or added as exact integers. A stage
-says ``with using(threads)``; whoever works on blocks below it calls `each`.
+says ``with using(threads)``; whoever works on blocks below it calls `map_threads`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def available() -> int:
 
 
 def threads() -> int:
-    """The threads that work on rows here: those of `using`; 1 outside it and in one of them."""
+    """The threads that work on rows here: by `thread_limit`; 1 outside it and in one of them."""
     pool = _pool.get()
     return 1 if pool is None else pool[1]
 
 
 @contextmanager
-def using(number: int | None = None) -> Iterator[None]:
+def thread_limit(number: int | None = None) -> Iterator[None]:
     """Inside, work on rows is done by so many threads; None: by all cores that are `available`.
 
     Where threads are in use already, those stay: a run decides for its stages. BLAS has one thread
@@ -57,14 +57,14 @@ def using(number: int | None = None) -> Iterator[None]:
     workers = ThreadPoolExecutor(number, thread_name_prefix="rows")
     token = _pool.set((workers, number))
     try:
-        with one_blas_thread():
+        with single_blas_thread():
             yield
     finally:
         _pool.reset(token)
         workers.shutdown(cancel_futures=True)
 
 
-def each(
+def map_threads(
     work: Callable[[Item], Found],
     items: Iterable[Item],
     size: Callable[[Item], int] = lambda _: 0,
@@ -74,7 +74,7 @@ def each(
     As many items are under way as there are threads, and one waits. ``size``: bytes that the work
     on an item takes beside the item; where memory has no room for all threads, fewer work. An error
     in one of them is raised in its place, when those under way have ended. In a thread of the pool
-    and outside `using` all is done at once, where it is asked for.
+    and outside `thread_limit` all is done at once, where it is asked for.
     """
     pool, number, most = _pool.get(), threads(), 0
     if pool is None or number == 1:
@@ -101,7 +101,7 @@ def _alone(work: Callable[[Item], Found], item: Item) -> Found:
     return work(item)
 
 
-class Spare(Generic[Part]):
+class ThreadLocalPool(Generic[Part]):
     """What threads use in turn, such as a sum that is exact in any order: ``make`` makes one for
     each thread that works; ``made`` has them all in the end."""
 
@@ -120,7 +120,7 @@ class Spare(Generic[Part]):
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def single_blas_thread() -> Iterator[None]:
     """Inside, BLAS has one thread; the command has started OpenBLAS so, which costs nothing."""
     import numpy as np
 

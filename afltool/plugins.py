@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @cache
-def doors(group: str) -> dict[str, EntryPoint]:
+def entry_points(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group, by name; ``load()`` of one imports what it stands for."""
     from importlib.metadata import entry_points
 
@@ -39,7 +39,7 @@ def doors(group: str) -> dict[str, EntryPoint]:
 
 
 @contextmanager
-def left_out(what: str) -> Iterator[None]:
+def warn_left_out(what: str) -> Iterator[None]:
     """Name another part that cannot be loaded, and go on without it."""
     try:
         yield
@@ -65,8 +65,8 @@ class Registry(Mapping[str, T]):
     def added(self) -> dict[str, T]:
         """The entries of plug-ins, by name."""
         found = self.__dict__["added"] = dict[str, T]()  # first: a plug-in may look here itself
-        for name, door in doors(self.group).items():
-            with left_out(f"{name} ({door.value}, {self.group})"):
+        for name, door in entry_points(self.group).items():
+            with warn_left_out(f"{name} ({door.value}, {self.group})"):
                 if name in self.data:
                     raise TypeError(f"afltool itself has a {name!r}")
                 found[name] = self.made(door.value, door.load())
@@ -83,14 +83,16 @@ class Registry(Mapping[str, T]):
 
     def version(self, name: str) -> dict[str, str]:
         """What a recipe says of what is used by this name: package and version of a plug-in."""
-        package = None if name in self.data or name not in self else doors(self.group)[name].dist
+        package = (
+            None if name in self.data or name not in self else entry_points(self.group)[name].dist
+        )
         if package is None:
             return {}
         USED.add((package.name, package.version))
         return {self.group: f"{package.name} {package.version}"}
 
 
-def located(text: str, package: str | None = None) -> Any:
+def import_object(text: str, package: str | None = None) -> Any:
     """What MODULE:NAME stands for; a module that begins with a dot is of ``package``."""
     module, _, name = text.partition(":")
     return getattr(import_module(module, package), name)
@@ -115,7 +117,7 @@ def need(what: str, extra: str, *packages: str, error: type[Exception] = UsageEr
             raise error(f"{what} needs {package}: {install(extra)}")
 
 
-def need_torch(what: str) -> None:
+def require_torch(what: str) -> None:
     """`UsageError` with what to install, where PyTorch is not there; asking takes no time."""
     if find_spec("torch") is None:
         raise UsageError(f"{what} needs PyTorch, which is not installed: {FULL}")

@@ -61,7 +61,7 @@ def listening(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def heard() -> bool:
+def has_listener() -> bool:
     """Whether somebody listens: only then what an event says is looked up."""
     return bool(_listeners)
 
@@ -70,10 +70,10 @@ def event(name: str, **facts: Any) -> None:
     """Say that something happened, now and in this process. No result depends on who listens."""
     where = f"{platform.node()}:{os.getpid()}"
     for listener in _listeners:
-        listener({"event": name, "time": now("milliseconds"), "process": where, **facts})
+        listener({"event": name, "time": utc_now("milliseconds"), "process": where, **facts})
 
 
-def now(precision: str = "seconds") -> str:
+def utc_now(precision: str = "seconds") -> str:
     """The time in UTC, as files and events have it."""
     return datetime.now(UTC).isoformat(timespec=precision)
 

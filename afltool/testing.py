@@ -31,11 +31,11 @@ from .files.statistics import load_statistics
 from .heads import HEADS, head_class, options_class
 from .heads.base import Head, number_kind
 from .math.gram import FixedPoint
-from .options.base import fields_of
+from .options.base import get_fields
 from .options.datasets import DATASETS
 from .options.partition import SCHEMES, PartitionOptions
 from .partitions.assignment import assign
-from .plugins import FAILS, Registry, doors
+from .plugins import FAILS, Registry, entry_points
 from .runs.config import FIELDS
 from .values.statistics import Statistics
 
@@ -56,7 +56,7 @@ def check_head(
     """
     _load(HEADS, name)
     assert head_class(name).name == name, "its name in files is that of the plug-in"
-    taken = sorted((fields_of(options_class(name)).keys() - {"seed"}) & FIELDS.keys())
+    taken = sorted((get_fields(options_class(name)).keys() - {"seed"}) & FIELDS.keys())
     assert not taken, f"its options have names of their own, not those of a run: {taken}"
     with TemporaryDirectory() as folder:
         at = Path(folder)
@@ -165,7 +165,7 @@ def check_baseline(name: str, **settings: Any) -> None:
 
 def _load(registry: Registry[Any], name: str) -> None:
     """What makes a plug-in fail where others only hear that it is left out."""
-    if (door := doors(registry.group).get(name)) is not None:
+    if (door := entry_points(registry.group).get(name)) is not None:
         assert name not in registry.data, f"it has a name of its own; afltool has a {name!r}"
         registry.made(door.value, door.load())
     assert name in registry, f"it is installed: {name!r} is not in {', '.join(registry)}"

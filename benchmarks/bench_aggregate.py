@@ -12,7 +12,7 @@ import time
 import numpy as np
 from measure import fresh, machine, peak_mb
 
-from afltool.math.pairwise import fold, party, without_gamma
+from afltool.math.pairwise import fold, party, remove_gamma
 from afltool.math.ridge import cholesky_solve
 
 CASES = [(10, 512), (100, 512), (10, 1280)]
@@ -32,7 +32,7 @@ def pairwise(K: int, d: int) -> float:
     """Local solutions are the clients' work, so they are made before the clock starts."""
     parties = [party(G, H, 1.0) for G, H in clients(K, d)]
     begun = time.perf_counter()
-    G, H = without_gamma(fold(parties))
+    G, H = remove_gamma(fold(parties))
     cholesky_solve(G, H, 1.0)
     return time.perf_counter() - begun
 

@@ -56,7 +56,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     print(machine(), flush=True)
-    with parallel.using(1):
+    with parallel.thread_limit(1):
         apart(args)
 
 

@@ -22,7 +22,7 @@ from measure import alternately, machine
 
 from afltool import parallel
 from afltool.lab.baselines import make_settings
-from afltool.lab.baselines.clients import Clients, assigned
+from afltool.lab.baselines.clients import Clients, assigned_clients
 from afltool.lab.baselines.runner import Measured, Run
 from afltool.options.partition import PartitionOptions
 from afltool.partitions.assignment import assign
@@ -38,7 +38,7 @@ def federation(rows: int, d: int, classes: int, clients: int) -> Clients:
     ids = np.char.mod("%07d", np.arange(rows)).astype("S")
     owner = assign(ids, y, classes, PartitionOptions(clients=clients, alpha=0.1)).client
     names = [str(k) for k in range(clients)]
-    return assigned(
+    return assigned_clients(
         torch.from_numpy(X), torch.from_numpy(y), np.arange(rows), owner, names, classes,
         np.arange(clients),
     )  # fmt: skip
@@ -88,7 +88,7 @@ def main(
     batches = rows / BATCH  # N rows of work, whatever short batches are filled up with
     steps = sum(-(-int(n) // BATCH) for n in data.sizes)
     begun = time.perf_counter()
-    with parallel.using(CORES):
+    with parallel.thread_limit(CORES):
         ours, floor, theirs = alternately(
             run.advance,
             lambda: products(d, classes, round(batches)),

@@ -40,7 +40,7 @@ from afltool import parallel
 from afltool.backbones.models import load_backbone
 from afltool.datasets import open_dataset
 from afltool.extraction.engines import is_installed, load_network
-from afltool.extraction.request import Asked
+from afltool.extraction.request import ExtractionRequest
 from afltool.files.features import open_features
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import parse_views
@@ -132,8 +132,8 @@ def rate(work: Callable[[], object], images: int, rounds: int) -> float:
 
 def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
     """Decoding, resizing and the network alone, and all of it as it is and as it could be."""
-    asked = Asked.of(given(a, folder, **ENGINES[engine]))
-    with parallel.using():
+    asked = ExtractionRequest.of(given(a, folder, **ENGINES[engine]))
+    with parallel.thread_limit():
         network = load_network(asked.given, asked.preprocessing())
         dataset, every = asked.dataset, range(a.images)
         one, picture = network.decode(dataset, 0), dataset.load(0)
@@ -167,8 +167,8 @@ def parts(a: argparse.Namespace, folder: Path, engine: str) -> None:
 def views(a: argparse.Namespace, folder: Path, engine: str) -> None:
     for name in ("", "flip", "crops:5"):
         more = {"views": parse_views(name)} if name else {}
-        asked = Asked.of(given(a, folder, **ENGINES[engine], **more))  # type: ignore[arg-type]
-        with parallel.using():
+        asked = ExtractionRequest.of(given(a, folder, **ENGINES[engine], **more))  # type: ignore[arg-type]
+        with parallel.thread_limit():
             network = load_network(asked.given, asked.preprocessing())
             dataset = asked.dataset
             found = rate(

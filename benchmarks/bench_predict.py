@@ -134,7 +134,7 @@ def steps(head: str, image: str) -> None:
     lap("build the network, digest its weights, try it")
     prepare_for_inference(made.module)
     lap("channels last")
-    ready = engines.load_network(asked, space.preprocessing_of(header["space"]))
+    ready = engines.load_network(asked, space.get_preprocessing(header["space"]))
     begun = time.process_time()
     from afltool.datasets.from_paths import read_named
 

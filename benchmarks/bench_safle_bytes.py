@@ -26,7 +26,7 @@ import numpy as np
 from measure import digits, machine
 
 from afltool.files.features import Features, open_features
-from afltool.files.hdf5 import deflated
+from afltool.files.hdf5 import deflate_chunk
 from afltool.files.statistics import save_statistics
 from afltool.heads import make_head
 from afltool.heads.base import Head, binding
@@ -58,7 +58,7 @@ def by_strings(block: np.ndarray) -> int:
 
 
 def by_runs(block: np.ndarray) -> int:
-    return len(deflated(block))
+    return len(deflate_chunk(block))
 
 
 def whole(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def total_of(groups: int) -> Statistics:
 def child(side: int, threads: int) -> None:
     total = total_of(side // SIZE)
     before, begun, work = peak_mb(), time.perf_counter(), time.process_time()
-    with parallel.using(threads):
+    with parallel.thread_limit(threads):
         W, report = CountedSystem(total).solve(RIDGE, None)
     seconds, work = time.perf_counter() - begun, time.process_time() - work
     # Wᵀ((G + λI)W − H) = 0, summed up: a check that needs no second matrix

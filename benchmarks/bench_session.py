@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from afltool.cli import app  # noqa: F401  (the heads are registered)
-from afltool.embeddings import imported_space
+from afltool.embeddings import make_imported_space
 from afltool.federation import keys
 from afltool.federation.agreement import Agreement, usual_threshold
-from afltool.federation.compute import described
+from afltool.federation.compute import describe_head
 from afltool.federation.ledger import Ledger
 from afltool.federation.place import Place
 from afltool.federation.rows import SiteRows
@@ -71,7 +71,7 @@ def session(at: Path, head: str, sites: int, dim: int, classes: int, rows: int):
     first = make_head(head, HEADS[head]).bind(dim, classes)
     agreed = Agreement(
         members=tuple(people[n].party for n in names), server=people["server"].party,
-        head=described(first), space=imported_space("bench", dim, "int16", BITS),
+        head=describe_head(first), space=make_imported_space("bench", dim, "int16", BITS),
         classes=tuple(map(str, range(classes))), threshold=usual_threshold(sites),
         max_rows=2 * rows,
     )  # fmt: skip

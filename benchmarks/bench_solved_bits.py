@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from afltool.embeddings import imported_space
+from afltool.embeddings import make_imported_space
 from afltool.errors import NumericalError
 from afltool.heads import make_head
 from afltool.heads.base import binding, statistics_of
@@ -65,7 +65,7 @@ def measure(name: str, options: dict[str, Any], data: Any, kind: str) -> Found:
     head, found, bits = make_head(name, options).bind(X.shape[1], classes), {}, None
     if kind == "int16":
         bits = BITS
-    space = imported_space("import", X.shape[1], kind, bits, None)
+    space = make_imported_space("import", X.shape[1], kind, bits, None)
     while head.phase() is not None:
         starts = range(0, n, BLOCK)
         ends = [min(at + BLOCK, n) for at in starts]

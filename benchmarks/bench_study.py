@@ -31,7 +31,7 @@ from synthetic import feature_file
 
 import afltool
 from afltool.lab.studies.cells import Cell, StudyFolder
-from afltool.lab.studies.spec import read
+from afltool.lab.studies.spec import read_study
 from afltool.runs import local
 
 MOST_MS = 20.0  # a cell
@@ -112,7 +112,7 @@ def table(at: Path, rows: int, dim: int) -> int:
     train, test = feature_file(at, rows, 10, dim), feature_file(at, rows // 5, 10, dim, seed=1)
     (at / "table.toml").write_text(TABLE.format(train=train, test=test))
     one = command("study", at / "table.toml", "-o", at / "S")
-    wanted = read(at / "table.toml")
+    wanted = read_study(at / "table.toml")
     alone = StudyFolder(at / "alone")
     lines = [line for cell in wanted.cells for line in cell.commands(alone)]
     runs = [command(*line) for line in lines]
@@ -142,7 +142,7 @@ def equal(at: Path, rows: int, dim: int, jobs: int, repeats: int) -> int:
         )
     same = all(
         digests(at / "S0-1", cell) == digests(at / f"S0-{jobs}", cell)
-        for cell in read(at / "equal.toml").cells
+        for cell in read_study(at / "equal.toml").cells
     )
     print(f"median {median(ratios):.2f} ×; digests are {'equal' if same else 'NOT equal'}")
     return int(not same)

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from afltool.lab.studies.published import options_in, published
+from afltool.lab.studies.published import load_published, options_in
 
 DATA = Path(__file__).parent / "results" / "claims.toml"
 PAGE = DATA.with_suffix(".md")
@@ -83,7 +83,7 @@ def page(told: dict[str, Any]) -> str:
 
 def versions() -> str:
     """The cells of AFL's main table that the later version has otherwise, side by side."""
-    first, later = (published(name) for name in ("afl-v1-2", "afl-1"))
+    first, later = (load_published(name) for name in ("afl-v1-2", "afl-1"))
     both = first.merge(later, on=options_in(first), suffixes=("", "_later"))
     rows = [
         _row(one["head"], one["data"], f"{one['alpha']}", _top1(one), _top1(one, "_later"))

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from afltool.errors import NumericalError
-from afltool.math.pairwise import Party, fold, party, without_gamma
+from afltool.math.pairwise import Party, fold, party, remove_gamma
 from afltool.math.ridge import cholesky_solve
 
 PUBLISHED = {
@@ -72,7 +72,7 @@ def deviations(seed: int, K: int, rows: int, features: int) -> list[float]:
     sums = [(x.T @ x, x.T @ y) for x, y in parts]
     without = reduce(merge_printed, (_unregularised(G, H) for G, H in sums)).W
     uploads = [party(G, H, 1.0) for G, H in sums]
-    merged = [without_gamma(way(uploads)) for way in (partial(reduce, merge_printed), fold)]
+    merged = [remove_gamma(way(uploads)) for way in (partial(reduce, merge_printed), fold)]
     total = sum(G for G, _ in sums), sum(H for _, H in sums)
     found = [without, *(cholesky_solve(G, H, 0.0) for G, H in (*merged, total))]
     return [float(np.abs(central - W).sum()) for W in found]

@@ -51,7 +51,7 @@ from sweep_rows import Rows, Source
 
 from afltool.heads.base import Found, Head
 from afltool.heads.checks import with_options
-from afltool.heads.least_squares import held_out
+from afltool.heads.least_squares import held_out_error
 from afltool.heads.problem import Problem
 from afltool.math.ridge_choice import FactoredSystem, choose
 from afltool.values.statistics import Statistics
@@ -160,7 +160,7 @@ def ridge_by_factors(head: Head, kept: Statistics, held: Statistics) -> float:
         problem.G.copy, H, problem.target, kept.rows, lambda ridge: np.full(side, ridge),
         float(start), problem.outside,
     )  # fmt: skip
-    return choose(system, None, held_out(held, problem)).ridge
+    return choose(system, None, held_out_error(held, problem)).ridge
 
 
 # ---------------------------------------------------------------- one line of the table

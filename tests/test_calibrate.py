@@ -21,7 +21,7 @@ from afltool.files.features import open_features
 from afltool.files.heads import load_solved_head
 from afltool.heads import calibration as cal
 from afltool.heads.calibration import CalibratedHead
-from afltool.heads.checks import reported_scores
+from afltool.heads.checks import compute_reported_scores
 from afltool.math.metrics import counting
 from afltool.math.metrics import from_counts as fc
 from afltool.values.ridge_spec import parse_bins
@@ -109,7 +109,7 @@ def test_the_calibration_error_falls_on_rows_that_were_not_counted(scored, metho
     found, S, y = scored
     half = np.arange(len(y)) % 2 == 0
     head = CalibratedHead.of(found.head_, NAMES, counted(S[half], y[half]), EDGES, method)
-    after = reported_scores(head, head.of_values(S[~half]))
+    after = compute_reported_scores(head, head.of_values(S[~half]))
     np.testing.assert_allclose(after.sum(axis=1), 1)
     assert error_of(after, y[~half]) < 0.04  # before: 0.24
     if method == "temperature":
@@ -163,7 +163,7 @@ def test_predict_gives_probabilities_sets_and_abstains(road, at, tmp_path, cli):
     table, head = pd.read_csv(out), load_solved_head(at / "platt.h5").head
     with open_features(road.test) as rows:
         V, labels, names = head.values(rows.rows(0, len(rows))), rows.labels, rows.classes
-    P = reported_scores(head, head.of_values(V))
+    P = compute_reported_scores(head, head.of_values(V))
     np.testing.assert_allclose(table[[f"score:{c}" for c in names]], P, rtol=1e-12)
     sure = P.max(axis=1) >= 0.8
     assert table["predicted"].isna().tolist() == (~sure).tolist()

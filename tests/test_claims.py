@@ -12,8 +12,8 @@ import pandas as pd
 from scipy.stats import chi2_contingency
 
 from afltool.lab.studies.options import FIGURES
-from afltool.lab.studies.published import options_in, papers, published
-from afltool.lab.studies.spec import find, shipped_names
+from afltool.lab.studies.published import load_published, options_in, papers
+from afltool.lab.studies.spec import find, list_shipped
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -47,13 +47,13 @@ def test_every_table_figure_theorem_and_shipped_study_has_a_claim():
         paper, _, table = name.rpartition("-")
         assert {"text": "section 4.2"}.get(table, f"table {table}") in places(paper), name
     named = {by for one in CLAIMS for by in one["by"]}
-    assert not set(shipped_names()) - named
+    assert not set(list_shipped()) - named
     assert {one["paper"] for one in CLAIMS} == set(PAPERS)
     assert {one["verdict"] for one in CLAIMS} == set(VERDICTS)
 
 
 def test_what_checks_a_claim_exists():
-    known = set(shipped_names())
+    known = set(list_shipped())
     told = (*CLAIMS, *TOLD["deviation"], *TOLD["reference"])
     for by in (by for one in told for by in one.get("by", [])):
         file, _, name = by.partition("::")
@@ -76,7 +76,7 @@ def test_published_figures_are_the_papers():
     """Every figure of a claim about tables with two digits behind the point is in the paper's."""
     of, wrong = {}, []
     for paper in PAPERS:
-        tables = [published(name) for name in papers() if name.startswith(paper.split("-")[0])]
+        tables = [load_published(name) for name in papers() if name.startswith(paper.split("-")[0])]
         values = [v for one in tables for v in one.filter(list(FIGURES)).stack()]
         of[paper] = {f"{v * f:.2f}" for v in values for f in (100, 1)}
     for one in CLAIMS:
@@ -91,7 +91,7 @@ def test_published_figures_are_the_papers():
 
 def test_improvements_of_deepafl_are_significant_by_the_published_accuracies():
     """χ² of 2×2 counts of 10,000 test rows: T = 20 against the best other method, in 12 columns."""
-    both = pd.concat([published("deepafl-1"), published("deepafl-2")])
+    both = pd.concat([load_published("deepafl-1"), load_published("deepafl-2")])
     by = ["data", "alpha", "shards_per_client"]
     columns = both.groupby(by, dropna=False)
     assert len(columns) == 12
@@ -125,7 +125,7 @@ def test_bytes_of_deepafl_and_fedavg_by_arithmetic():
 
 def test_the_two_versions_of_afl_differ_in_fourteen_cells():
     """The seven rivals at α = 0.1 on CIFAR-100 and Tiny-ImageNet; each ± is the same in both."""
-    first, later = (published(name) for name in ("afl-v1-2", "afl-1"))
+    first, later = (load_published(name) for name in ("afl-v1-2", "afl-1"))
     both = first.merge(later, on=options_in(first), suffixes=("", "_later"))
     assert len(both) == len(first) == len(later) == 96
     assert (both["spread"] == both["spread_later"]).all()

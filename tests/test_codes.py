@@ -35,7 +35,7 @@ def digits_by_definition(x, thresholds, bucketing, buckets):
 def test_codes_are_digits_in_base_k(bucketing, exact):
     X, buckets = features(), 4
     thresholds = np.quantile(real(X), cd.levels(bucketing, buckets), axis=0).T
-    dealt = cd.deal(5 * (1 if bucketing == "integer" else buckets), 7, 3, seed=1)
+    dealt = cd.assign_digits(5 * (1 if bucketing == "integer" else buckets), 7, 3, seed=1)
     coder = cd.coder(thresholds, bucketing, buckets, dealt)
     digits = digits_by_definition(real(X), thresholds, bucketing, buckets)
     radix = buckets if bucketing == "integer" else 2
@@ -58,12 +58,12 @@ def test_wide_codes_and_the_extremes_of_fixed_point():
 
 
 def test_every_digit_is_dealt_once_and_again_by_fresh_shuffles_the_same_everywhere():
-    once, more = cd.deal(12, 4, 3, seed=0), cd.deal(12, 10, 3, seed=0)
+    once, more = cd.assign_digits(12, 4, 3, seed=0), cd.assign_digits(12, 10, 3, seed=0)
     assert sorted(once.ravel()) == sorted(more[4:8].ravel()) == list(range(12))
     assert np.array_equal(more[:4], once)
     assert not np.array_equal(more[4:8], once)
-    assert np.array_equal(cd.deal(12, 2, 3, seed=0), once[:2])
-    assert cd.deal(8, 2, 4, seed=7).tolist() == [[2, 5, 0, 6], [3, 1, 4, 7]]
+    assert np.array_equal(cd.assign_digits(12, 2, 3, seed=0), once[:2])
+    assert cd.assign_digits(8, 2, 4, seed=7).tolist() == [[2, 5, 0, 6], [3, 1, 4, 7]]
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 12.0])
@@ -116,7 +116,7 @@ def test_pairs_are_the_blocks_of_the_gram(threads):
         codes = random_codes(groups, rows, size)
         phi = one_hot(codes, size)
         gram = (phi.T @ phi).reshape(groups, size, groups, size)
-        with parallel.using(threads):
+        with parallel.thread_limit(threads):
             pairs, labels = counted(codes, size)
         for j in range(groups):
             whole = ct.with_margins(labels, pairs, j)
@@ -131,7 +131,7 @@ def test_counts_add_up_in_place_and_codes_beyond_their_tables_are_refused():
     for part in (codes[:, :13], codes[:, 13:13], codes[:, 13:]):
         ct.add_pairs(part, 8, pairs)
     assert np.array_equal(pairs, counted(codes, 8)[0])
-    with parallel.using(3), pytest.raises(ValueError, match=r"below 8; found 97"):
+    with parallel.thread_limit(3), pytest.raises(ValueError, match=r"below 8; found 97"):
         counted(random_codes(23, 100, 8) + 90, 8)
 
 

@@ -48,8 +48,8 @@ def test_results_come_in_the_order_of_the_items_and_few_are_under_way():
             begun.append(n)
             yield n
 
-    with parallel.using(4):
-        for got in parallel.each(work, items()):
+    with parallel.thread_limit(4):
+        for got in parallel.map_threads(work, items()):
             most.append(len(begun) - got)
     assert begun == list(range(40))
     assert max(most) <= 6
@@ -63,14 +63,14 @@ def test_the_first_error_in_the_order_of_the_rows_is_raised():
         return n
 
     seen = []
-    with parallel.using(3), pytest.raises(InvalidDataError, match="row 3"):
-        seen.extend(parallel.each(work, range(9)))
+    with parallel.thread_limit(3), pytest.raises(InvalidDataError, match="row 3"):
+        seen.extend(parallel.map_threads(work, range(9)))
 
 
 def test_a_thread_of_the_pool_works_alone_and_an_inner_stage_keeps_the_threads_of_the_outer():
-    with parallel.using(3):
-        assert list(parallel.each(lambda _: parallel.threads(), range(4))) == [1] * 4
-        with parallel.using(5):
+    with parallel.thread_limit(3):
+        assert list(parallel.map_threads(lambda _: parallel.threads(), range(4))) == [1] * 4
+        with parallel.thread_limit(5):
             assert parallel.threads() == 3
     assert parallel.threads() == 1
 
@@ -88,8 +88,10 @@ def test_no_more_items_are_under_way_than_fit_into_memory(share):
         with lock:
             now.remove(n)
 
-    with parallel.using(4):
-        sizes = parallel.each(work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1)
+    with parallel.thread_limit(4):
+        sizes = parallel.map_threads(
+            work, range(30), lambda n: int(free / (share + 0.5)) if n > 2 else 1
+        )
         assert len(list(sizes)) == 30
     assert max(most[4:]) <= share
 

@@ -12,7 +12,7 @@ import sklearn.metrics as theirs
 
 import afltool
 from afltool.errors import InvalidDataError
-from afltool.math.metrics.figures import best, decided, places
+from afltool.math.metrics.figures import places, predicted_classes, top_classes
 
 NAN = float("nan")
 RULES = ("nearest-mean", "lda", "fedcgs", "fed3r", "naive-bayes", "qda")
@@ -171,17 +171,17 @@ def test_all_commands_agree_and_figures_are_scikit_learns(at, tmp_path, name, cl
 
 def test_the_first_of_equal_scores_and_what_has_none():
     S = np.array([[-2.0, -1.0, -1.0], [0.0, 0.0, 0.0], [-np.inf, -5.0, -np.inf], [1.0, 3.0, 2.0]])
-    assert decided(S).tolist() == [1, 0, 1, 1]
-    assert best(S, 2).tolist() == [[1, 2], [0, 1], [1, 0], [1, 2]]
+    assert predicted_classes(S).tolist() == [1, 0, 1, 1]
+    assert top_classes(S, 2).tolist() == [[1, 2], [0, 1], [1, 0], [1, 2]]
     y = np.array([2, 2, 0, 0])
-    assert places(S, y, decided(S)).tolist() == [1, 2, 1, 2]
+    assert places(S, y, predicted_classes(S)).tolist() == [1, 2, 1, 2]
     for k in (1, 2):  # scikit-learn takes the last of equal scores first: so in reverse
         turned = np.where(np.isfinite(S), S, -9)[:, ::-1]
         wanted = theirs.top_k_accuracy_score(2 - y, turned, k=k, labels=range(3), normalize=False)
-        assert (places(S, y, decided(S)) < k).sum() == wanted
+        assert (places(S, y, predicted_classes(S)) < k).sum() == wanted
     for wrong in ([NAN, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]):
         with pytest.raises(InvalidDataError, match="so it has no class"):
-            decided(np.array([[0.0, 1.0], wrong]))
+            predicted_classes(np.array([[0.0, 1.0], wrong]))
 
 
 def test_a_class_without_training_rows_is_counted(at, tmp_path):

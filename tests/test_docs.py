@@ -56,7 +56,7 @@ def test_readme_and_recipes_name_only_commands_and_options_that_exist():
 
 def test_the_commands_of_the_results_can_be_given():
     from afltool.cli.app import app
-    from afltool.lab.studies.spec import shipped_names
+    from afltool.lab.studies.spec import list_shipped
 
     text = (DOCS / "results" / "README.md").read_text().replace("\\\n", " ")
     lines = re.findall(r"^(study|afltool) (.*)$", text, re.M)
@@ -65,7 +65,7 @@ def test_the_commands_of_the_results_can_be_given():
         words = shlex.split(rest, comments=True)
         if start == "study":  # SET STUDY FOLDER OPTIONS, as the function of the page takes them
             folder, name, at, *options = words
-            assert name in shipped_names() or (DOCS / "results" / name).exists()
+            assert name in list_shipped() or (DOCS / "results" / name).exists()
             words = ["study", name, *options, "-o", f"{folder}/{at}"]
         command = command_of(app)
         while hasattr(command, "resolve_command"):

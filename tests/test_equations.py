@@ -63,7 +63,7 @@ def test_theorem_2_what_gamma_does_and_how_it_is_removed():
     left_in = np.linalg.solve(C + clients * gamma * np.eye(DIM), C @ W)
     assert np.allclose(folded.W, left_in, atol=1e-12)
     assert not np.allclose(left_in, W, atol=0.01)
-    G, H = pairwise.without_gamma(folded)
+    G, H = pairwise.remove_gamma(folded)
     assert np.allclose(np.linalg.solve(G, H), W, atol=1e-10)
 
 

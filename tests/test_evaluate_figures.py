@@ -15,7 +15,7 @@ import afltool
 from afltool.errors import CorruptFileError, UsageError
 from afltool.files.features import open_features
 from afltool.files.heads import load_head
-from afltool.heads.checks import reported_scores
+from afltool.heads.checks import compute_reported_scores
 from afltool.math.gram import real
 from afltool.math.metrics.counting import score_metrics
 from afltool.math.metrics.figures import FIGURES, Scored
@@ -45,7 +45,7 @@ def scored(head, features):
         X = np.vstack([real(X) for _, X in rows.blocks()])
         ids = [i.decode() for i in rows.row_ids.tolist()]
         S = loaded.decision_function(X)
-        return rows.labels.copy(), S, reported_scores(loaded, S), ids
+        return rows.labels.copy(), S, compute_reported_scores(loaded, S), ids
 
 
 @pytest.fixture

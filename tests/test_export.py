@@ -23,11 +23,11 @@ from afltool.backbones.families import preprocessing_for
 from afltool.datasets import open_dataset
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.exporting import onnx_files, pictures, trial
-from afltool.exporting.build import of_features
+from afltool.exporting.build import build_from_features
 from afltool.heads import make_head
 from afltool.heads.base import NOBODY
 from afltool.heads.calibration import CalibratedHead
-from afltool.heads.graphs import GRAPHS, Classifier, activated, arithmetic, graph_of
+from afltool.heads.graphs import GRAPHS, Classifier, activate_tensor, arithmetic, build_graph
 from afltool.heads.options import ACTIVATIONS
 from afltool.heads.projections import activate
 from afltool.math.gram import FixedPoint, encode
@@ -266,7 +266,7 @@ def test_the_graph_gives_the_scores_of_the_head(case):
 
 def check_graph(case, name, options, head, bits):
     x, _ = rows(500, seed=1)
-    graph = Classifier(graph_of(head, bits), bits, head.log_probabilities).eval()
+    graph = Classifier(build_graph(head, bits), bits, head.log_probabilities).eval()
     with torch.inference_mode():
         found = graph(torch.from_numpy(x))
     wanted = head.decision_function(stored(x, bits))
@@ -294,7 +294,7 @@ def test_a_class_without_rows_is_never_predicted():
     for rule in ("lda", "naive-bayes", "qda"):
         head = solved("discriminant", BITS, classes=CLASSES + 1, rule=rule)
         x, _ = rows(50, seed=1)
-        scores, predicted, shares = Classifier(graph_of(head, BITS), BITS, True)(torch.tensor(x))
+        scores, predicted, shares = Classifier(build_graph(head, BITS), BITS, True)(torch.tensor(x))
         wanted = head.decision_function(stored(x, BITS))
         assert torch.isneginf(scores[:, -1]).all()
         assert np.allclose(scores[:, :-1], wanted[:, :-1])
@@ -306,16 +306,16 @@ def test_a_row_that_would_be_refused_has_no_class():
     for bits, bad in ((9, 64.5), (9, np.nan), (None, np.inf), (None, np.nan)):
         head, (x, _) = solved("linear", bits), rows(5)
         x[2, 1] = bad
-        scores, predicted = Classifier(graph_of(head, bits), bits, False)(torch.tensor(x))
+        scores, predicted = Classifier(build_graph(head, bits), bits, False)(torch.tensor(x))
         assert predicted.tolist().index(NOBODY) == 2
         assert (predicted >= 0).sum() == 4
         assert torch.isnan(scores).all(dim=1).tolist() == [False, False, True, False, False]
     # relu of fixed point: the head refuses the row, the graph says NaN, and −1 is its class
     head = solved("random-features", BITS, width=32, compute="fixed", activation="relu")
     x, _ = rows(2)
-    A = graph_of(head, BITS)[0].drawn.A
+    A = build_graph(head, BITS)[0].drawn.A
     x[0] = np.where(A[:, 0] > 0, 63.9, -63.9)  # as far as a row can go
-    scores, predicted = Classifier(graph_of(head, BITS), BITS, False)(torch.tensor(x))
+    scores, predicted = Classifier(build_graph(head, BITS), BITS, False)(torch.tensor(x))
     with pytest.raises(InvalidDataError, match="is beyond"):
         head.decision_function(stored(x[:1], BITS))
     assert torch.isnan(scores[0]).all()
@@ -327,13 +327,13 @@ def test_activations_are_those_of_the_heads(dtype):
     for name in ACTIVATIONS:
         x = np.linspace(-9, 9, 1001, dtype=dtype)[None].copy()
         wanted = activate(name, x.copy())
-        assert np.abs(activated(name, torch.tensor(x)).numpy() - wanted).max() < 1e-6
+        assert np.abs(activate_tensor(name, torch.tensor(x)).numpy() - wanted).max() < 1e-6
 
 
 def test_a_head_without_a_graph_is_refused(monkeypatch):
     monkeypatch.delitem(GRAPHS, "network")
     with pytest.raises(UsageError, match="a network head cannot be exported"):
-        graph_of(network(BITS), BITS)
+        build_graph(network(BITS), BITS)
 
 
 # ---------------------------------------------------------------- with a network, by ONNX Runtime
@@ -406,6 +406,6 @@ def test_one_of_each_kind_of_graph_goes_through_onnx_runtime(case):
     )
     space = {"fraction_bits": BITS}
     header = {"space": space, "digest": head.digest(), "options": {}, "classes": list("0123")}
-    model, (x, _) = of_features(head, header), rows(100, seed=1)
+    model, (x, _) = build_from_features(head, header), rows(100, seed=1)
     answers = onnx_files.run(onnx_files.pack(model), model, x)
     assert trial.compare(head, BITS, x, answers, case).rows == 100

@@ -29,7 +29,7 @@ from afltool.errors import (
     UsageError,
 )
 from afltool.extraction.network import Network
-from afltool.extraction.request import Asked, in_store
+from afltool.extraction.request import ExtractionRequest, get_store_path
 from afltool.files.recipes import Target, state
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Views
@@ -221,7 +221,7 @@ def test_the_store_answers_the_second_time_and_knows_what_changes_a_feature(
 
     def place(**change):
         how = {"backbone": "narrow", "data": f"imagefolder:{images}", **SMALL, **change}
-        return in_store(Asked.of(ExtractOptions(**how)))[0]
+        return get_store_path(ExtractionRequest.of(ExtractOptions(**how)))[0]
 
     changes = (
         {"precision": "bf16"}, {"seed": 1}, {"fraction_bits": 8}, {"dtype": "float32"},

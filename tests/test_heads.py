@@ -64,7 +64,7 @@ def trained(name, split=lambda X, y: [[(X, y)]], bits=BITS, threads=1):
     """The heads after each round, of clients that hold some blocks each."""
     X, y = stored(bits)
     head, heads = begun(name), []
-    with parallel.using(threads):
+    with parallel.thread_limit(threads):
         while head.phase() is not None:
             parts = [step(head, blocks, str(k))[0] for k, blocks in enumerate(split(X, y))]
             total = sum(parts[1:], parts[0])

@@ -662,4 +662,4 @@ def test_exported_heads_say_the_order_of_their_columns(frame, site, tmp_path):
     rows = site("rows", frame)
     total = afltool.local_stats(rows, "linear", tmp_path / "t.h5", client="a", sum=True)
     head = load_solved_head(afltool.solve(total, tmp_path / "head.h5"))
-    assert json.dumps(sorted(NAMES))[1:-1] in json.dumps(build.of_features(*head).metadata)
+    assert json.dumps(sorted(NAMES))[1:-1] in json.dumps(build.build_from_features(*head).metadata)

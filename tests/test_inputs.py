@@ -155,9 +155,9 @@ def test_stdin_without_end_is_refused():
             return "y\n"
 
     with pytest.raises(InputError, match="at most 1,000 lines"):
-        list(inputs.lines_of(Endless(), 1000))
+        list(inputs.iter_lines(Endless(), 1000))
     with pytest.raises(InputError, match="line 1 of stdin: expected a path"):
-        list(inputs.lines_of(io.StringIO("\0" * 10**6)))
+        list(inputs.iter_lines(io.StringIO("\0" * 10**6)))
 
 
 # ---------------------------------------------------------------- arrays

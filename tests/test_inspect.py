@@ -142,10 +142,10 @@ def test_arrays_that_differ_are_named_with_the_largest_difference(tmp_path, cli)
 
 def test_integers_are_subtracted_exactly_and_nan_differs_from_numbers_alone():
     big, other = np.array([2**62 + 1, -(2**62)]), np.array([2**62, 2**62])
-    [found] = differences._of_arrays("a", big, other)
+    [found] = differences._compare_arrays("a", big, other)
     assert (found["differ"], found["largest"]) == (2, 2**63)
     a, b = np.array([np.nan, np.nan, 1.0]), np.array([np.nan, 2.0, 1.5])
-    [found] = differences._of_arrays("a", a, b)
+    [found] = differences._compare_arrays("a", a, b)
     assert (found["differ"], found["largest"]) == (2, None)
 
 

@@ -25,7 +25,7 @@ from afltool.math.gram import (
     real,
     real_cross,
     real_gram,
-    together,
+    rows_per_product,
 )
 
 fast = settings(max_examples=40, deadline=None, derandomize=True)
@@ -110,7 +110,7 @@ def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, inter
 
     Products are of so many rows at the most; really of 2^23.
     """
-    monkeypatch.setattr("afltool.math.gram.together", lambda width: limit)
+    monkeypatch.setattr("afltool.math.gram.rows_per_product", lambda width: limit)
     rng = np.random.default_rng(0)
     n = 2500 if limit > 1 else 60
     X, y = rng.integers(-(2**15), 2**15, size=(n, 5)).astype(np.int16), rng.integers(0, 4, n)
@@ -130,7 +130,7 @@ def test_sums_over_blocks_are_those_of_the_pooled_rows(monkeypatch, limit, inter
 
 
 def test_the_int64_bound_and_labels_are_checked_before_the_product():
-    assert together(1) * 2**30 <= 2**53
+    assert rows_per_product(1) * 2**30 <= 2**53
     X, y = FixedPoint(np.zeros((3, 2), np.int16), 9), np.zeros(3, np.int64)
     sums = Products(2, 2, 9)
     sums.rows = 2**33 - 4
@@ -190,7 +190,7 @@ def test_the_factor_in_place_is_lapacks_with_the_same_bits_for_any_number_of_thr
     G, found = X.T @ X, []
     for threads in (1, 3):
         A = np.tril(G)
-        with parallel.using(threads):
+        with parallel.thread_limit(threads):
             triangle.cholesky_in_place(A)
         assert not np.triu(A[:-1, 1:], triangle.BLOCK).any()
         found.append(np.tril(A))

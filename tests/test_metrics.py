@@ -28,8 +28,8 @@ from afltool.math.metrics.figures import (
     POINTS,
     Scored,
     areas,
+    draw_resample,
     mcnemar,
-    resampled,
     roc,
     summary,
 )
@@ -146,7 +146,7 @@ def test_intervals_of_rows_cover_and_shrink_with_the_rows():
     p = FIGURES["accuracy"].of(scored(n=400), np.ones(400))
     assert widths[0] == pytest.approx(2 * 1.96 * np.sqrt(p * (1 - p) / 400), rel=0.15)
     assert widths[1] < 0.65 * widths[0]
-    first, again, other = (list(resampled(50, 3, seed)) for seed in (1, 1, 2))
+    first, again, other = (list(draw_resample(50, 3, seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], other[0])
     assert all(w.sum() == 50 for w in first)
@@ -157,7 +157,7 @@ def test_groups_are_drawn_whole_and_their_intervals_are_wider():
     groups = np.repeat(np.arange(20), 20)
     one = np.eye(2)[groups % 2]  # a patient's rows are all right or all wrong
     rows = Scored.of(one, one, np.zeros(400, np.int64))
-    for w in resampled(400, 5, 3, groups):
+    for w in draw_resample(400, 5, 3, groups):
         assert all(len(set(w[groups == g])) == 1 for g in range(20))
     (low, high), wide = ends(rows, 300), ends(rows, 300, groups)
     assert wide[1] - wide[0] > 3 * (high - low)

@@ -16,7 +16,7 @@ from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head, save_head
 from afltool.files.statistics import load_statistics, save_statistics
 from afltool.heads import HEADS
-from afltool.memory import Room
+from afltool.memory import MemoryBudget
 from afltool.options.statistics import LocalStats
 from afltool.stages.local_stats import local_stats
 from afltool.stages.runner import Files, make
@@ -254,7 +254,7 @@ def test_a_file_of_two_classes_is_not_up_to_date_for_rows_of_three(stage, twins,
 
 def test_a_run_takes_nothing_over_from_rows_of_other_classes(twins, tmp_path):
     """Not the partition: one process works on both files."""
-    files = Files(Room(1 << 30))
+    files = Files(MemoryBudget(1 << 30))
 
     def gathered(rows, out, partition):
         how = LocalStats(rows, "linear", tmp_path / out, partition=partition, sum=True)

@@ -22,7 +22,7 @@ from afltool.backbones.models import load_backbone
 from afltool.backbones.nodes import Cut, Intermediates
 from afltool.errors import InvalidDataError, MismatchError, UsageError
 from afltool.extraction.engines import load_network
-from afltool.extraction.space import options_for, preprocessing_of, space_of
+from afltool.extraction.space import get_preprocessing, make_space, options_for
 from afltool.options.features import ExtractOptions
 from afltool.options.grammars import Node, Views, parse_node, parse_nodes, parse_views
 
@@ -274,8 +274,8 @@ def test_a_network_without_a_classifier_is_found_again_by_its_space(images, tmp_
     space = afltool.info(extract(images, tmp_path / "a.h5", node=()))["space"]
     assert space["node"] == "output of the network"
     options = options_for(space, weights="random", engine="torch")
-    network = load_network(options, preprocessing_of(space))
-    assert json.loads(json.dumps(space_of(network, options))) == space
+    network = load_network(options, get_preprocessing(space))
+    assert json.loads(json.dumps(make_space(network, options))) == space
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ def test_a_feature_space_says_all_that_its_features_are_made_by(images, tmp_path
     space, names = afltool.info(path)["space"], ids_of(path)
     options = options_for(space, weights="random", engine="torch")
     assert (options.views, options.image_size) == (views, SIZE)
-    network = load_network(options, preprocessing_of(space))
-    assert json.loads(json.dumps(space_of(network, options))) == space
+    network = load_network(options, get_preprocessing(space))
+    assert json.loads(json.dumps(make_space(network, options))) == space
 
     def decode(index):
         return network.preprocessing.pixels(Image.open(images / names[index].decode()))

@@ -16,7 +16,7 @@ import afltool
 from afltool.errors import UsageError
 from afltool.files.heads import load_head
 from afltool.lab.studies.cells import make_cell
-from afltool.options.base import tell_unused
+from afltool.options.base import log_unused
 from afltool.options.datasets import DATASETS
 from afltool.options.statistics import LocalStatsOptions
 from afltool.runs.config import read_config
@@ -141,7 +141,7 @@ def test_a_value_of_another_type_is_refused_with_the_type_and_the_value(
 
 
 def test_an_option_that_nothing_uses_is_named_once(caplog):
-    tell_unused.cache_clear()
+    log_unused.cache_clear()
     said = "--participation-seed is used only with --participation: it changes nothing here"
     with caplog.at_level("INFO", logger="afltool"):
         for more in ({}, {"participation": 0.5}, {"participation_seed": None}):
@@ -231,7 +231,7 @@ def test_a_head_names_what_its_layers_do_not_use(tmp_path, caplog):
          ["--hidden-width"]),
     ]  # fmt: skip
     for given, unused in tried:
-        tell_unused.cache_clear()  # a message is said once
+        log_unused.cache_clear()  # a message is said once
         caplog.clear()
         with caplog.at_level("INFO", logger="afltool"):
             afltool.info(

@@ -25,9 +25,9 @@ from afltool.options.base import (
     Holds,
     Reads,
     Writes,
-    fields_of,
     files_in,
-    kinds_of,
+    get_fields,
+    get_types,
 )
 
 USAGE, INPUT = 2, 3
@@ -64,11 +64,11 @@ def leaves(command, path=()):
 
 def said(of, *kinds):
     """Whether the field of a `Parameter` says so of a file."""
-    return any(isinstance(one, kinds) for one in fields_of(of.cls)[of.own].metadata)
+    return any(isinstance(one, kinds) for one in get_fields(of.cls)[of.own].metadata)
 
 
 def is_path(of):
-    return "Path" in str(kinds_of(fields_of(of.cls)[of.own]))
+    return "Path" in str(get_types(get_fields(of.cls)[of.own]))
 
 
 @cache

@@ -28,7 +28,7 @@ from afltool.heads import HEADS
 from afltool.lab.baselines import METHODS
 from afltool.options.datasets import DATASETS
 from afltool.options.partition import SCHEMES
-from afltool.plugins import USED, doors, install
+from afltool.plugins import USED, entry_points, install
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -121,7 +121,7 @@ class Site:
 
 def forget():
     """What is known of the packages that are installed."""
-    doors.cache_clear()
+    entry_points.cache_clear()
     for one in (DATASETS, FAMILIES, FORMATS, HEADS, METHODS, PARTS, READERS, SCHEMES):
         vars(one).pop("added", None)
     built.clear()

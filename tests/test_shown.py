@@ -23,10 +23,10 @@ import afltool
 from afltool.files.hdf5 import read_header
 from afltool.files.outputs import STDOUT
 from afltool.files.tables import writing_rows
-from afltool.lab.studies.published import frame_of
+from afltool.lab.studies.published import make_frame
 from afltool.lab.studies.result_table import as_csv, as_latex, as_markdown, crosstab
-from afltool.rendering.terminal import add_row, cell, on_stdout
-from afltool.values.text import shown, shown_json
+from afltool.rendering.terminal import add_row, cell, stdout_console
+from afltool.values.text import escape_json, escape_line
 
 EVIL = "a\x1b[31m\nerror: forged\r\x9b2J\u202e[bold]\x07"
 
@@ -46,14 +46,14 @@ def test_what_cannot_be_printed_is_escaped():
         ("\u202e\u2066\u2028\ufeff", r"\u202e\u2066\u2028\ufeff"),
         ("\udcff\ud800", r"\xff\ud800"),
     ):
-        assert shown(text) == expected
-        assert shown(expected) == expected
+        assert escape_line(text) == expected
+        assert escape_line(expected) == expected
 
 
 def test_json_stays_json():
     value = {EVIL: ["\udcff", "é", {"\x7f": 1}]}
     for ascii_only in (False, True):
-        text = shown_json(value, ascii_only=ascii_only)
+        text = escape_json(value, ascii_only=ascii_only)
         assert harmless(text)
         assert json.loads(text) == value
         assert text.isascii() == ascii_only
@@ -62,7 +62,7 @@ def test_json_stays_json():
 def test_cells_are_no_markup(capsys):
     table = Table(show_header=False, box=None)
     add_row(table, EVIL, "[red]x[/red]", "[/]")
-    on_stdout().print(table)
+    stdout_console().print(table)
     out = capsys.readouterr().out
     assert harmless(out)
     assert "[bold]" in out
@@ -257,7 +257,7 @@ BAD = "<script>alert(1)</script>|a\nb&c`[x](javascript:1)"
 @pytest.fixture
 def table():
     line = {"head": BAD, "data": "=cmd()", "top1": 0.5, "kind": "ours", "state": "done"}
-    made = crosstab(frame_of([line]), ["head"], ["data"], ["top1"], (), BAD)
+    made = crosstab(make_frame([line]), ["head"], ["data"], ["top1"], (), BAD)
     made.notes.append(BAD)
     return made
 

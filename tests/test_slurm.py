@@ -173,8 +173,10 @@ def test_jobs_are_the_steps_of_the_plan_with_what_the_site_says(road, tmp_path, 
 def test_every_task_has_at_most_so_many_clients_and_no_task_is_too_many(clients, each):
     config = RunConfig(train_features="/no", test_features="/no", clients=clients)
     site, folder = Site(clients_per_task=each, max_array=20_000), RunFolder("/no/such/run")
-    step = next(one for one in slurm.steps_known(config, folder) if one.stage.name == "local-stats")
-    tasks = slurm.cut_of(step, config, site, folder).count
+    step = next(
+        one for one in slurm.list_known_steps(config, folder) if one.stage.name == "local-stats"
+    )
+    tasks = slurm.get_cut(step, config, site, folder).count
     assert tasks * each >= clients > (tasks - 1) * each
 
 

@@ -26,7 +26,7 @@ from slurm_faults import Faults, disturb, look
 import afltool
 from afltool.files.heads import load_head
 from afltool.lab.studies.cells import StudyFolder
-from afltool.lab.studies.results import finished
+from afltool.lab.studies.results import load_current
 from afltool.lab.studies.spec import find
 from afltool.runs.config import RunConfig
 
@@ -160,7 +160,7 @@ def test_a_study_is_an_array_over_its_cells(cluster, options, tmp_path):
     assert failed["name"] == "linear, ridge 1, min-rows 100000"
     assert "fewer than 100000 rows" in failed["why"]
     wanted, folder = find(str(tmp_path / "S")), StudyFolder(tmp_path / "S")
-    here = finished(folder, wanted.cells[0])
+    here = load_current(folder, wanted.cells[0])
     alone = afltool.run(wanted.cells[0].config, tmp_path / "alone")
     assert here["digests"] == json.loads((alone / "summary.json").read_text())["digests"]
 

@@ -134,7 +134,7 @@ def test_sums_of_small_sizes_are_numpys(name, options, kind):
                 compare(at, pooled, expected(at, X, V, y, classes), within)
             for threads, cut in itertools.islice(ways, 2):
                 blocks = [(X[i : i + cut], y[i : i + cut]) for i in range(0, max(n, 1), cut)]
-                with parallel.using(threads):
+                with parallel.thread_limit(threads):
                     parts, _ = at.gather(blocks)
                 for key, array in parts.arrays.items():
                     other = pooled.arrays[key]

@@ -108,7 +108,7 @@ def test_the_bound_is_above_the_true_hessian(seed, scale):
     hessian = np.zeros(((d + 1) * classes,) * 2)
     for f, p in zip(F, P, strict=True):
         hessian += np.kron(np.diag(p) - np.outer(p, p), np.outer(f, f))
-    mu_n = sm.penalty_of(1e-3, n, d + 1)
+    mu_n = sm.make_penalty(1e-3, n, d + 1)
     hessian += np.kron(np.eye(classes), np.diag(mu_n))
     above = np.kron(np.eye(classes), 0.5 * F.T @ F + np.diag(mu_n)) - hessian
     assert np.linalg.eigvalsh(above)[0] > -1e-9

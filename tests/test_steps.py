@@ -21,7 +21,7 @@ from afltool.heads.evaluation import Evaluation
 from afltool.heads.scaling import ScalingHead, ScalingOptions
 from afltool.heads.scoring import score
 from afltool.math.gram import LARGEST, FixedPoint
-from afltool.memory import Room
+from afltool.memory import MemoryBudget
 from afltool.options.statistics import Aggregate, LocalStats, Solve
 from afltool.stages.aggregate import aggregate
 from afltool.stages.local_stats import local_stats
@@ -205,7 +205,11 @@ def test_only_what_is_not_done_is_computed_and_why_it_is_made_again_is_said(tota
 
 def test_steps_hand_objects_on_and_read_none_of_their_files(road, tmp_path, monkeypatch):
     """Sums and heads that a step has made are the next one's, while there is room."""
-    files, out, digest = Files(Room(10**7)), tmp_path / "t.h5", read_header(road.head)["digest"]
+    files, out, digest = (
+        Files(MemoryBudget(10**7)),
+        tmp_path / "t.h5",
+        read_header(road.head)["digest"],
+    )
     how = LocalStats(road.train, road.head0, out, partition=road.clients, sum=True)
     make(local_stats.job(how, files))
 

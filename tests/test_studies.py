@@ -18,12 +18,12 @@ from afltool import progress
 from afltool.errors import AflError, IncompleteError, OutputExistsError, StoppedError, UsageError
 from afltool.files.hdf5 import read_header
 from afltool.files.heads import load_head
-from afltool.files.locks import marked
+from afltool.files.locks import work_marker
 from afltool.lab.studies import grid, worker
 from afltool.lab.studies.cells import StudyFolder, make_cell
-from afltool.lab.studies.execution import listed, status
-from afltool.lab.studies.results import axes_of, by_reason, finished, names_of_cells
-from afltool.lab.studies.spec import find, read, shipped_names
+from afltool.lab.studies.execution import list_studies, status
+from afltool.lab.studies.results import get_axes, group_failures, load_current, names_of_cells
+from afltool.lab.studies.spec import find, list_shipped, read_study
 from afltool.runs.config import RunConfig
 from afltool.runs.folder import RunFolder
 
@@ -81,7 +81,7 @@ def test_lists_are_axes_and_blocks_are_unions():
 
 
 def test_options_of_the_command_line_stand_where_the_study_has_them(described):
-    wanted = read(described(GRID))
+    wanted = read_study(described(GRID))
     fewer = wanted.changed({"alpha": 0.5, "clients": 3}, seeds=1)
     assert [c.setting.get("alpha") for c in fewer.cells] == [0.5, 0.5, None, None]
     assert all(c.config.partition.clients == 3 for c in fewer.cells)
@@ -91,7 +91,7 @@ def test_options_of_the_command_line_stand_where_the_study_has_them(described):
 
 
 def test_an_option_that_some_methods_have_is_given_to_these(described, tmp_path):
-    wanted = read(described(GRID))
+    wanted = read_study(described(GRID))
     wider = wanted.changed({"width": 5})
     assert list(wider.left_out) == [("width", ["linear", "fedavg"], False)]
     assert [c.key for c in wider.cells] == [c.key for c in wanted.cells]
@@ -103,7 +103,7 @@ def test_an_option_that_some_methods_have_is_given_to_these(described, tmp_path)
     assert experts == {"SAFLe", "SAFLe, without a ridge", "SAFLe, the paper's shape"}
     text = 'head = "deepafl"\nlayers = 1\nhead-seed = 7\neach-round = true\n'
     text += '[[method]]\n[[method]]\nhead = "linear"\n[[method]]\nbaseline = "fedavg"\n'
-    cells = read(described(GIVEN + text)).cells
+    cells = read_study(described(GIVEN + text)).cells
     ours = [" ".join(cell.commands(StudyFolder(tmp_path))[-1]) for cell in cells]
     for option, has in (("--each-round", [1, 1, 0]), ("--head-seed 7", [1, 0, 0]),
                         ("--layers 1", [1, 0, 1]), ("--head ", [1, 0, 0])):  # fmt: skip
@@ -136,29 +136,29 @@ def test_the_papers_preset_is_that_of_the_data_set(data, preset, ridge):
     assert config.all_head_options()["preset"] == preset
     wanted = find("deepafl-table1").changed({"data": data}, 1)
     deep = next(cell for cell in wanted.cells if cell.label == "DeepAFL")
-    found = axes_of(deep)
+    found = get_axes(deep)
     assert (found["ridge"], found["layers"]) == (ridge, 20)
 
 
 def test_the_seed_is_that_of_everything_that_draws(described):
     text = GRID.replace('head = "linear"\nridge = 1', 'head = "deepafl"\nlayers = 1')
-    of_head, of_baseline = read(described(text)).cells[-2:]
+    of_head, of_baseline = read_study(described(text)).cells[-2:]
     assert of_head.config.partition.seed == of_head.config.own.head_seed == 1
     assert of_baseline.config.partition.seed == of_baseline.settings["seed"] == 1
     softmax = 'head = "softmax"\nrounds = 1\n'
     for features, drawn in (("", None), ('features = "random"', 1)):
         text = GRID.replace('head = "linear"\nridge = 1', softmax + features)
-        config = read(described(text)).cells[-2].config
+        config = read_study(described(text)).cells[-2].config
         assert (config.partition.seed, config.own.head_seed) == (1, drawn)
 
 
 def test_alpha_is_that_of_the_clients_and_not_that_of_feddyn(described):
     method = 'label = "FedDyn"\nbaseline = "feddyn"\nmethod-alpha = 0.02\nseed = 0\n'
-    wanted = read(described(f"{GRID.split('seed')[0]}alpha = [0.1, 3]\n{method}"))
+    wanted = read_study(described(f"{GRID.split('seed')[0]}alpha = [0.1, 3]\n{method}"))
     assert [cell.config.partition.alpha for cell in wanted.cells] == [0.1, 3.0]
     assert [cell.settings["alpha"] for cell in wanted.cells] == [0.02, 0.02]
-    assert [axes_of(cell)["alpha"] for cell in wanted.cells] == [0.1, 3]
-    plain = read(described(f'{GRID.split("seed")[0]}alpha = 3\nbaseline = "feddyn"\n'))
+    assert [get_axes(cell)["alpha"] for cell in wanted.cells] == [0.1, 3]
+    plain = read_study(described(f'{GRID.split("seed")[0]}alpha = 3\nbaseline = "feddyn"\n'))
     assert "alpha" not in plain.cells[0].settings
     assert plain.cells[0].config.partition.alpha == 3.0
 
@@ -176,7 +176,7 @@ def test_alpha_is_that_of_the_clients_and_not_that_of_feddyn(described):
 )
 def test_a_description_that_is_wrong_is_refused(described, text, error):
     with pytest.raises(AflError, match=error):
-        read(described(text)).cells  # noqa: B018
+        read_study(described(text)).cells  # noqa: B018
     with pytest.raises(UsageError, match=r"no study 'nothing'.*--list"):
         find("nothing")
 
@@ -212,27 +212,27 @@ def test_the_folder_of_a_study_of_0_3_has_its_defaults(described, tmp_path, cli)
 
 
 def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
-    whole = read(described(GRID))
+    whole = read_study(described(GRID))
     more = 'clients = 3\n[study]\nlike = "small"\ntitle = "More"\n[[split]]\nalpha = [1, 2]\n'
-    more = read(described(more, "more"))
+    more = read_study(described(more, "more"))
     assert (more.name, more.title, more.shown) == ("more", "More", whole.shown)
     assert list(more.tree) == list(whole.tree)
     assert {**more.tree, "clients": 6, "split": whole.tree["split"]} == whole.tree
     assert [c.setting.get("alpha") for c in more.cells] == [1, 1, 2, 2]
-    shipped = read(described('[study]\nlike = "deepafl-table14"\n', "shipped"))
+    shipped = read_study(described('[study]\nlike = "deepafl-table14"\n', "shipped"))
     assert shipped.tree == find("deepafl-table14").tree
     for name, words in (("more", "is like 'small', which is like it in turn"),
                         ("afl-tabel1", "which is not a study")):  # fmt: skip
         with pytest.raises(UsageError, match=words):
-            read(described(f'[study]\nlike = "{name}"\n'))
+            read_study(described(f'[study]\nlike = "{name}"\n'))
     # A setting goes to the methods that have it, as on the command line.
     given = {"data": "digits", "backbone": "resnet18"}
-    fewer = read(described('generator-steps = 50\n[study]\nlike = "afl-table1"\n'))
+    fewer = read_study(described('generator-steps = 50\n[study]\nlike = "afl-table1"\n'))
     theirs, ours = (one.changed(given, 1).cells for one in (find("afl-table1"), fewer))
     steps = [cell.settings.get("generator_steps") for cell in ours]
     assert steps == [50 if cell.method == "fedgen" else None for cell in ours]
     assert [cell.label for cell in ours] == [cell.label for cell in theirs]
-    deep = read(described('layers = 7\n[study]\nlike = "deepafl-table9"\n')).cells
+    deep = read_study(described('layers = 7\n[study]\nlike = "deepafl-table9"\n')).cells
     assert {c.config.head_options["layers"] for c in deep if c.label == "DeepAFL"} == {7}
 
 
@@ -246,7 +246,7 @@ def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_l
         done = cli("study", path, *words, "-o", tmp_path / "S", "--slurm", "--dry-run")
         assert done.exit_code == 0
         assert f"study s{n}: linear without --width" in done.stderr
-        cells = read(path).changed(given).cells
+        cells = read_study(path).changed(given).cells
         assert [cell.config.head_options for cell in cells] == [{}, {"width": 200}]
 
 
@@ -319,7 +319,7 @@ def test_a_cell_is_what_its_command_makes_alone(wanted, copied_study, tmp_path, 
         for words in cell.commands(alone) + cell.commands(folder):
             made = cli(*words)
             assert made.exit_code == 0, made.stderr
-        here, there = (finished(at, cell) for at in (folder, alone))
+        here, there = (load_current(at, cell) for at in (folder, alone))
         assert here["digests"] == there["digests"]
         assert here["top1"] == there["top1"]
     assert {p: p.stat().st_mtime_ns for p in before} == before, "files of the stages"
@@ -327,7 +327,7 @@ def test_a_cell_is_what_its_command_makes_alone(wanted, copied_study, tmp_path, 
 
 def test_commands_of_cells_extract_into_the_store_that_they_share(described, tmp_path):
     text = 'data = "digits"\nbackbone = "resnet18"\nseed = [0, 1]\n[[method]]\nhead = "linear"\n'
-    wanted = read(described(text + '[[method]]\nbaseline = "fedavg"\n'))
+    wanted = read_study(described(text + '[[method]]\nbaseline = "fedavg"\n'))
     wanted = wanted.changed({"store": str(tmp_path / "kept")})
     lines = [line for cell in wanted.cells for line in cell.commands(StudyFolder(tmp_path / "S"))]
     assert [one[0] for one in lines] == ["run", *["extract"] * 2, "partition", "baseline"] * 2
@@ -361,13 +361,13 @@ SLOW = [pytest.param(head, marks=pytest.mark.slow) for head in OF_HEADS if head 
 def test_one_gather_serves_every_ridge(described, tmp_path, head):
     """Cells that differ in what only solves use have the sums of one gather, and equal digests."""
     text, sums = OF_HEADS[head]
-    wanted = read(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
+    wanted = read_study(described(f'{SHARING}[[method]]\nhead = "{head}"\n{text}'))
     at = StudyFolder(tmp_path / "S")
     assert calls(lambda: carried_out(wanted, at.root))[SUMS] == sums
     cell = wanted.cells[-1]
     here, alone = RunFolder(at.cell(cell.key)), RunFolder(tmp_path / "alone")
     afltool.run(cell.config, alone.root)
-    number = len(finished(at, cell)["bytes_per_client"])
+    number = len(load_current(at, cell)["bytes_per_client"])
     for place in (RunFolder.total, RunFolder.held_out, RunFolder.head):
         found = [read_header(place(one, number)) for one in (here, alone)]
         assert found[0]["digest"] == found[1]["digest"], (number, place)
@@ -386,7 +386,7 @@ each-round = true
 
 def test_a_deep_cell_of_another_partition_goes_on_after_an_interruption(described, tmp_path):
     """Its heads remember its own clients, and not those of the cell that was solved first."""
-    wanted = read(described(DEEP))
+    wanted = read_study(described(DEEP))
     at = StudyFolder(carried_out(wanted, tmp_path / "S"))
     second = RunFolder(at.cell(wanted.cells[1].key))
     before = read_header(second.head(3))["digest"]
@@ -414,12 +414,16 @@ def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_pat
     with pytest.raises(
         IncompleteError, match=r"1 of 3 .*law pairwise, .*gamma 0 \(a client's gram"
     ):
-        carried_out(read(path), at)
-    of_sum, failed, with_ri = (finished(StudyFolder(at), cell) for cell in read(path).cells)
+        carried_out(read_study(path), at)
+    of_sum, failed, with_ri = (
+        load_current(StudyFolder(at), cell) for cell in read_study(path).cells
+    )
     assert failed is None
     assert with_ri["options"]["law"] == "pairwise"
     heads = [
-        load_head(RunFolder(StudyFolder(at).cell(read(path).cells[i].key)).head(1))[0].state_dict()
+        load_head(RunFolder(StudyFolder(at).cell(read_study(path).cells[i].key)).head(1))[
+            0
+        ].state_dict()
         for i in (0, 2)
     ]
     np.testing.assert_allclose(heads[1]["weights"], heads[0]["weights"], rtol=0, atol=1e-9)
@@ -453,7 +457,7 @@ def test_tables_go_straight_into_a_study_as_into_a_run(road, tmp_path, cli, monk
     assert cli("run", *words, "--clients", 3, "-o", tmp_path / "run").exit_code == 0
     alone = json.loads((tmp_path / "run" / "summary.json").read_text())["digests"]
     folder, cells = StudyFolder(tmp_path / "S"), find(tmp_path / "S").cells
-    of_run, baseline = (finished(folder, cell) for cell in cells)
+    of_run, baseline = (load_current(folder, cell) for cell in cells)
     assert of_run["digests"] == alone
     assert baseline["digests"]["train"] == alone["train"]
     assert "tables/" in (tmp_path / "S" / "study.json").read_text()
@@ -467,7 +471,7 @@ def test_tables_go_straight_into_a_study_as_into_a_run(road, tmp_path, cli, monk
 
 
 def test_an_interrupted_study_goes_on(described, tmp_path, caplog):
-    wanted = read(described(GRID))
+    wanted = read_study(described(GRID))
 
     def stop(one):
         if one["event"] == "run_done":
@@ -489,7 +493,7 @@ def test_an_interrupted_study_goes_on(described, tmp_path, caplog):
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
-    wanted = read(described(GRID))
+    wanted = read_study(described(GRID))
     bad = RunFolder(StudyFolder(tmp_path / "S").cell(wanted.cells[2].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
     with pytest.raises(IncompleteError, match=r"1 of 4 cells failed: linear, scheme iid") as got:
@@ -501,13 +505,13 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(described, tmp_path):
     bad.total(1).rmdir()
     carried_out(wanted, tmp_path / "S")
     assert status(tmp_path / "S")["counts"] == {"done": 4}
-    assert by_reason([("a", "x 1"), ("b", "y"), ("c", "x 2"), ("d", "x 3")], 2) == (
+    assert group_failures([("a", "x 1"), ("b", "y"), ("c", "x 2"), ("d", "x 3")], 2) == (
         "a, c and 1 more (x 1); b (y)"
     )
 
 
 def test_a_cell_that_kills_its_process_twice_is_left_out_once(described, tmp_path, watched):
-    wanted, folder = read(described(GRID)), StudyFolder(tmp_path / "S")
+    wanted, folder = read_study(described(GRID)), StudyFolder(tmp_path / "S")
     bad = wanted.cells[1].key
     mark = folder.cell(bad) / StudyFolder.BEGUN
     for killed in (1, 2):
@@ -532,7 +536,7 @@ def at_work_on(mark, ready, done):
     process = os.fork()
     if process:
         return process
-    with marked(mark):
+    with work_marker(mark):
         os.write(ready, b"x")
         os.read(done, 1)
     os._exit(0)
@@ -540,7 +544,7 @@ def at_work_on(mark, ready, done):
 
 def test_a_cell_that_another_process_is_at_work_on_comes_later(described, tmp_path, monkeypatch):
     """However many were killed in it: that this one is alive is seen."""
-    wanted, folder = read(described(GRID)), StudyFolder(tmp_path / "S")
+    wanted, folder = read_study(described(GRID)), StudyFolder(tmp_path / "S")
     mark = folder.cell(wanted.cells[1].key) / StudyFolder.BEGUN
     mark.parent.mkdir(parents=True)
     mark.write_text("process 1 on x\n" * 5)
@@ -568,7 +572,7 @@ def test_a_study_that_is_too_large_or_another_is_refused_before_it_starts(
     with pytest.raises(UsageError, match=r"600,000 cells; expected 1 to 10,000"):
         carried_out(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
     assert not (tmp_path / "S").exists()
-    other = read(described(GRID, "other"))
+    other = read_study(described(GRID, "other"))
     with pytest.raises(OutputExistsError, match=r"holds the study 'small'; expected none or 'oth"):
         carried_out(other, done_study)
 
@@ -610,7 +614,7 @@ def test_a_cell_with_a_default_that_has_changed_is_made_again(
     caplog.set_level("INFO", "afltool")
     carried_out(wanted, copied_study)
     assert f"is made again: --{name.replace('_', '-')} was 7 and is" in caplog.text
-    assert finished(StudyFolder(copied_study), cell)["digests"] == found["digests"]
+    assert load_current(StudyFolder(copied_study), cell)["digests"] == found["digests"]
 
 
 def test_the_command_carries_out_and_goes_on(described, tmp_path, cli):
@@ -632,7 +636,7 @@ def test_the_command_carries_out_and_goes_on(described, tmp_path, cli):
 
 def _printed(folder, listed):
     """A command of each kind that shipped studies print: of equal words, but for numbers."""
-    for name in shipped_names():
+    for name in list_shipped():
         wanted = find(name)
         assert wanted.texts["shows"].endswith("."), name
         assert wanted.texts["title"], name
@@ -646,7 +650,7 @@ def _printed(folder, listed):
 @pytest.mark.slow
 def test_every_command_that_a_shipped_study_prints_is_accepted(cli, tmp_path):
     """Job scripts are made of the options of `run` after the same checks, without data."""
-    counts = {one["name"]: one["cells"] for one in listed()}
+    counts = {one["name"]: one["cells"] for one in list_studies()}
     assert counts["afl-table3"] == 30
     kinds = dict(_printed(StudyFolder(tmp_path / "S"), counts))
     assert {command[0] for command in kinds.values()} == {"run", "baseline"}
@@ -675,7 +679,7 @@ def of_the_docs(road, folder):
 def test_the_commands_of_the_documentation_work(road, tmp_path, cli, monkeypatch):
     of_the_docs(road, tmp_path)
     monkeypatch.chdir(tmp_path)
-    wanted = read(tmp_path / "my.toml")
+    wanted = read_study(tmp_path / "my.toml")
     assert len(wanted.cells) == 2 * 3 * 3
     assert {cell.label for cell in wanted.cells} == {"linear", "DeepAFL", "fedavg"}
     lines = "".join(blocks("sh")).splitlines()

@@ -13,15 +13,15 @@ from afltool.lab.studies import execution as jobs
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import carry_out, status
 from afltool.lab.studies.options import StudyOptions
-from afltool.lab.studies.spec import read
-from afltool.lab.studies.worker import part_of
+from afltool.lab.studies.spec import read_study
+from afltool.lab.studies.worker import select_part
 from afltool.runs.slurm import jobs as slurm
 from afltool.runs.slurm.site import Site
 
 
 @pytest.fixture
 def wanted(described):
-    return read(described(GRID))
+    return read_study(described(GRID))
 
 
 def test_a_task_is_a_cell(wanted, tmp_path):
@@ -41,10 +41,10 @@ def test_a_task_is_a_cell(wanted, tmp_path):
 
 def test_some_cells_are_named_or_a_part(wanted):
     cells = wanted.cells
-    assert part_of(cells, f"{cells[3].key}, {cells[1].key}") == [cells[1], cells[3]]
-    assert [c for i in range(3) for c in part_of(cells, f"{i}/3")] == cells
+    assert select_part(cells, f"{cells[3].key}, {cells[1].key}") == [cells[1], cells[3]]
+    assert [c for i in range(3) for c in select_part(cells, f"{i}/3")] == cells
     with pytest.raises(UsageError, match=r"--only linear-0: no cell"):
-        part_of(cells, "linear-0")
+        select_part(cells, "linear-0")
 
 
 def test_scripts_are_written_printed_and_refused(described, tmp_path, cli):

@@ -17,8 +17,8 @@ from afltool.errors import InputError, UsageError
 from afltool.files.features import open_features
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.pages import templates
-from afltool.lab.studies.plots import lines_of, points_of
-from afltool.lab.studies.results import finished, results_of
+from afltool.lab.studies.plots import compute_points, get_line_options
+from afltool.lab.studies.results import load_current, load_results
 from afltool.lab.studies.spec import find
 from afltool.lab.studies.tables import frame
 
@@ -46,7 +46,7 @@ def test_text_from_outside_is_escaped_and_nothing_is_asked_of_the_network(page):
 def test_every_cell_has_its_command_and_its_digests(done_study, page):
     folder = StudyFolder(done_study)
     for cell in find(str(done_study)).cells:
-        found = finished(folder, cell)
+        found = load_current(folder, cell)
         assert all(digest in page for digest in found["digests"].values())
         assert html.escape(f"-o {folder.cell(cell.key)}") in page
     assert page.count('class="cell"') == 12
@@ -152,9 +152,9 @@ def test_a_table_of_many_columns_is_whole_on_paper(done_study, tmp_path):
 
 
 def test_the_lines_of_a_picture_are_the_cells(done_study):
-    found = frame(results_of(done_study))
-    assert lines_of(found, "alpha") == ["head"]
-    points = points_of(found, "alpha", "top1", ["head"])
+    found = frame(load_results(done_study))
+    assert get_line_options(found, "alpha") == ["head"]
+    points = compute_points(found, "alpha", "top1", ["head"])
     assert list(points["name"].unique()) == [("AFL <i>",), ("_Deep | 100%, $x$",), ("fedavg",)]
     of_fedavg = points[[one == ("fedavg",) for one in points["name"]]]
     assert of_fedavg["x"].tolist() == [0.1, 1.0]

@@ -18,7 +18,7 @@ from afltool.errors import IncompleteError
 from afltool.files.hdf5 import read_header
 from afltool.lab.studies.cells import StudyFolder
 from afltool.lab.studies.execution import status
-from afltool.lab.studies.spec import read
+from afltool.lab.studies.spec import read_study
 from afltool.runs.folder import RunFolder
 
 #: Runs that share what they can: the sum of all rows, and heads.
@@ -74,7 +74,7 @@ def until(holds, seconds=60):
 def test_several_processes_make_the_files_of_one(described, tmp_path, caplog, watched):
     """Of cells that share sums, and rounds that are removed; one cell fails at first."""
     deep = DEEP.replace("4", "1").replace("[0, 1, 2, 3]", "0")
-    wanted = read(described(SHARING + f"[[method]]\n{deep}"))
+    wanted = read_study(described(SHARING + f"[[method]]\n{deep}"))
     bad = RunFolder(StudyFolder(tmp_path / "two").cell(wanted.cells[0].key))
     bad.total(1).mkdir(parents=True)  # no place for a file
     failed = pytest.raises(IncompleteError, match=r"1 of 8 cells failed: linear, alpha 0.1, rid")

@@ -16,12 +16,12 @@ import afltool
 from afltool import table
 from afltool.errors import InvalidDataError, UsageError
 from afltool.lab.studies.cells import StudyFolder
-from afltool.lab.studies.options import FIGURES, names_of, numbers_of
-from afltool.lab.studies.published import TABLE, frame_of, options_in, papers, published
+from afltool.lab.studies.options import FIGURES, parse_names, parse_numbers
+from afltool.lab.studies.published import TABLE, load_published, make_frame, options_in, papers
 from afltool.lab.studies.result_table import FORMATS, crosstab
-from afltool.lab.studies.results import axes_of, finished, results_of
-from afltool.lab.studies.spec import find, read, shipped_names
-from afltool.lab.studies.tables import beside, figures, frame
+from afltool.lab.studies.results import get_axes, load_current, load_results
+from afltool.lab.studies.spec import find, list_shipped, read_study
+from afltool.lab.studies.tables import add_published, figures, frame
 
 AFL, DEEP = "AFL <i>", "_Deep | 100%, $x$"
 
@@ -61,7 +61,7 @@ def test_methods_with_equal_totals_are_named_in_one_note(done_study, described, 
     assert note.startswith(f"{start}: {AFL}; {DEEP}. Partitions add nothing to their deviation")
     assert "--weights-seed" in note
     apart = GIVEN + "alpha = [0.1, 1]\nkeep-clients = true\n"
-    wanted = read(described(apart + 'head = ["linear", "discriminant"]\n'))
+    wanted = read_study(described(apart + 'head = ["linear", "discriminant"]\n'))
     (note,) = table(carried_out(wanted, tmp_path / "S")).notes
     assert "by their digests: linear; discriminant. Partitions add nothing" in note
 
@@ -69,7 +69,7 @@ def test_methods_with_equal_totals_are_named_in_one_note(done_study, described, 
 def entry(*values, hole=""):
     lines = [{"kind": "ours", "state": "done", "head": "a", "top1": value} for value in values]
     lines += [{"kind": "ours", "state": hole, "head": "a"}] if hole else []
-    made = crosstab(frame_of(lines), ["head"], [], ["top1"], ["seed"])
+    made = crosstab(make_frame(lines), ["head"], [], ["top1"], ["seed"])
     return *(made.records()[0][name] for name in ("value", "spread")), made.texts.iloc[0, 0]
 
 
@@ -112,7 +112,7 @@ def test_holes_are_marked(copied_study):
 
 def test_a_cell_that_cannot_run_is_a_hole(described, tmp_path):
     """It is refused before the first cell; a folder of an older version may have one."""
-    wanted = read(described(STUDY.replace("width = 8", "activation = 'gelo'")))
+    wanted = read_study(described(STUDY.replace("width = 8", "activation = 'gelo'")))
     folder = StudyFolder(tmp_path / "S")
     with pytest.raises(UsageError, match=r"^_Deep \| 100%, .*: --activation is"):
         carried_out(wanted, folder.root)
@@ -145,7 +145,7 @@ def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done_study, r
     assert numbers(made).iloc[:, 0].tolist() == [1, 1, 3, 2], "rounds up to the layer"
     cells = find(str(done_study)).cells
     cell = next(c for c in cells if c.label == DEEP and c.setting["alpha"] == 1)
-    found = finished(StudyFolder(done_study), cell)
+    found = load_current(StudyFolder(done_study), cell)
     assert numbers(made).iloc[2, 1] == found["upload_bytes"]
     head = StudyFolder(done_study).cell(cell.key) / "05-head-3.h5"
     assert found["train_top1"] == afltool.evaluate(head, road.train)["top1"]
@@ -155,7 +155,7 @@ def test_figures_stand_side_by_side_and_are_those_of_the_summaries(done_study, r
 
 def test_the_best_round_is_beside_the_last(done_study):
     """Of a rival on the test rows, as papers have it; of a deep head up to the layer."""
-    of = results_of(done_study)
+    of = load_results(done_study)
     deep = [one for one in frame(of, (0, 1)).to_dict("records") if one["layers"] in (0, 1)]
     assert len(deep) == 8
     for first, last in zip(deep[::2], deep[1::2], strict=True):
@@ -232,18 +232,18 @@ def test_a_figure_that_no_cell_has_is_named(copied_study, tmp_path, cli):
 
 
 def test_every_published_table_can_be_read():
-    assert sum(len(published(name)) for name in papers()) == len(pd.read_csv(TABLE)) == 1897
-    first = published("afl-1").iloc[0]
+    assert sum(len(load_published(name)) for name in papers()) == len(pd.read_csv(TABLE)) == 1897
+    first = load_published("afl-1").iloc[0]
     known = {"data": "cifar10", "alpha": 0.1, "scheme": "dirichlet", "head": "FedAvg"}
     assert known.items() <= {**first}.items()
     assert (first["top1"], first["spread"]) == (0.6402, pytest.approx(0.0018))
     with pytest.raises(UsageError, match=r"no published figures 'afl-9'; known are afl-1, "):
-        published("afl-9")
+        load_published("afl-9")
     kinds = {name.split("-")[0]: set() for name in papers()}
     for name in papers():
-        found = published(name).reindex(columns=["spread", "spread_of"])
+        found = load_published(name).reindex(columns=["spread", "spread_of"])
         kinds[name.split("-")[0]] |= {*found[found["spread"].notna()]["spread_of"]}
-        found = published(name)
+        found = load_published(name)
         known = [one for one in FIGURES if one in found]
         made = crosstab(found, options_in(found), [], known, [])
         assert made.entries["count"].max() == 1, "one published figure a cell"
@@ -263,36 +263,36 @@ def test_settings_of_the_papers_are_our_options():
         ("safle-2", {"bucketing": "overlap", "buckets": 8}),
         ("safle-3", {"backbone": "vit_b_16"}),
     ):
-        lines = published(name).to_dict("records")
+        lines = load_published(name).to_dict("records")
         assert any(axes.items() <= one.items() for one in lines), name
 
 
 @pytest.mark.slow
 def test_every_published_figure_has_a_column_in_its_shipped_study():
-    for wanted in (find(name).changed({}, 1) for name in shipped_names()):
+    for wanted in (find(name).changed({}, 1) for name in list_shipped()):
         theirs = wanted.shown.published
         if theirs:  # each of the published figures has a column
-            layers, every = numbers_of(wanted.shown.layers), []
+            layers, every = parse_numbers(wanted.shown.layers), []
             for cell in wanted.cells:
-                axes = axes_of(cell)
+                axes = get_axes(cell)
                 every += [axes, *({**axes, "layers": t} for t in layers)]
-            there = beside(theirs, frame_of(every), names_of(wanted.shown.columns))
-            assert there.index.tolist() == published(theirs).index.tolist(), wanted.name
+            there = add_published(theirs, make_frame(every), parse_names(wanted.shown.columns))
+            assert there.index.tolist() == load_published(theirs).index.tolist(), wanted.name
 
 
-OURS = frame_of([
+OURS = make_frame([
     {"kind": "ours", "state": "done", "head": "AFL", "alpha": 0.1, "data": "cifar10", "top1": 0.7}
 ])  # fmt: skip
 
 
 def test_published_rows_are_marked_and_come_last():
-    theirs = beside("afl-1", OURS, ["alpha"])
+    theirs = add_published("afl-1", OURS, ["alpha"])
     made = crosstab(pd.concat([OURS, theirs]), ["head"], ["alpha"], ["top1"], ["seed"])
     assert rows(made)[:2] == ["AFL", "FedAvg (published)"]
     assert made.texts.iloc[1].tolist() == ["64.02 ± 0.18"]
     of_files = OURS.drop(columns="data")
-    assert beside("afl-1", of_files, ["alpha"]).empty
-    assert beside("afl-1:cifar10", of_files, ["alpha"]).equals(theirs)
+    assert add_published("afl-1", of_files, ["alpha"]).empty
+    assert add_published("afl-1:cifar10", of_files, ["alpha"]).equals(theirs)
 
 
 def test_published_rows_have_options_that_given_features_do_not_tell(done_study):
@@ -323,7 +323,7 @@ def test_results_of_another_method_stand_beside(done_study, tmp_path):
 ])  # fmt: skip
 def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
     """The paper's table has both; their mean is in no paper."""
-    found = published(paper)
+    found = load_published(paper)
     layers = found.reindex(columns=["layers"])["layers"]
     found = found[(found["data"] == "cifar100") & (layers.isna() | (layers == 5))]
     made = crosstab(found, ["head"], ["alpha", "layers"], ["top1"], [])
@@ -336,13 +336,13 @@ def test_two_published_figures_are_two_rows_and_never_a_mean(paper, apart):
 
 def test_published_figures_of_one_cell_are_refused():
     """Two data sets of a paper, of which the table tells nothing: no cell has their mean."""
-    found = published("afl-A.2")
+    found = load_published("afl-A.2")
     one = {**found[found["head"] == "AFL"].iloc[0]}
-    two = frame_of([{**one, "data": data} for data in ("a", "b")])
+    two = make_frame([{**one, "data": data} for data in ("a", "b")])
     with pytest.raises(UsageError, match=r"would average over data \(a, b\): add it to --rows"):
         crosstab(two, ["head"], [], ["top1"], [])
     assert len(crosstab(two, ["head"], ["data"], ["top1"], []).entries) == 2
-    again = frame_of([one, {**one, "top1": 0.5}])  # all options are the same
+    again = make_frame([one, {**one, "top1": 0.5}])  # all options are the same
     with pytest.raises(UsageError, match="would average 2 published figures of AFL"):
         crosstab(again, ["head"], [], ["top1"], [])
 
@@ -352,7 +352,7 @@ def test_published_figures_of_one_cell_are_refused():
 ])  # fmt: skip
 def test_the_header_says_what_a_paper_has_behind_its_plus_and_minus(paper, behind):
     """In every format."""
-    both = pd.concat([OURS, beside(f"{paper}:cifar10", OURS, [])])
+    both = pd.concat([OURS, add_published(f"{paper}:cifar10", OURS, [])])
     asked = both, ["head", "layers", "backbone"], ["alpha", "shards_per_client"], ["top1"]
     made = crosstab(*asked, ["seed"], "T")
     header = "mean ± standard deviation over seeds" + f"; published ± are {behind}" * bool(behind)

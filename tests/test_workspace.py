@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import afltool
 from afltool.errors import UsageError
 from afltool.files.features import open_features
-from afltool.memory import Carried, Room, parse_size
+from afltool.memory import Carried, MemoryBudget, parse_size
 from afltool.rendering.tables import print_summary
 from afltool.runs.config import RunConfig
 from afltool.stages.runner import Files
@@ -114,7 +114,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
     path.write_bytes(split["train_features"].read_bytes())
     with open_features(path) as rows:
         kept = np.concatenate([block for _, block in rows.stored_blocks()])
-    files = Files(Room(10**8))
+    files = Files(MemoryBudget(10**8))
     for _ in range(2):
         with files.reading():
             data = files.features(path, again=True).data
@@ -135,7 +135,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
 )
 @settings(max_examples=40, deadline=None)
 def test_blocks_come_back_as_they_were_left_within_the_room(free, sizes, rounds):
-    rng, room = np.random.default_rng(0), Room(free)
+    rng, room = np.random.default_rng(0), MemoryBudget(free)
     carried, left, kept = Carried(room=room), {}, set()
     for number in range(rounds):
         after = carried.following(f"key {number}")

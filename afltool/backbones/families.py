@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptFileError, InvalidDataError, UsageError
 from ..inputs import downloading
-from ..plugins import Registry, located, need
+from ..plugins import Registry, import_object, need
 from ..values.arrays import file_sha256
 from .preprocessing import Preprocessing, paper_preprocessing
 from .weights_files import read_state
@@ -353,11 +353,11 @@ FAMILIES: Registry[str] = Registry(
 )
 
 
-def source_of(name: str) -> Source:
+def get_source(name: str) -> Source:
     """The source of a backbone. `UsageError`: an unknown name, or its package is missing."""
     kind, colon, _ = name.partition(":")
     place = FAMILIES.get(kind + colon) or FAMILIES.added.get(kind, ".families:TorchvisionSource")
-    source: Source = located(place, __package__)(name)
+    source: Source = import_object(place, __package__)(name)
     return source
 
 
@@ -371,5 +371,5 @@ def preprocessing_for(
     """
     if kind == "paper":
         return paper_preprocessing(224 if image_size is None else image_size)
-    own = source_of(backbone).preprocessing(weights)
+    own = get_source(backbone).preprocessing(weights)
     return own if image_size is None else own.at(image_size)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AflError, InputError, InvalidDataError, UsageError
-from ..options.grammars import Node, one_plain_place
+from ..options.grammars import Node, is_single_plain_node
 from ..values.arrays import file_sha256
-from .families import Slice, Source, entry, refused, source_of
+from .families import Slice, Source, entry, get_source, refused
 from .weights_files import check_types, digest_of_state, read_state
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def load_backbone(
 
     from .nodes import Cut, Intermediates
 
-    source = source_of(name)
+    source = get_source(name)
     kind, label, _ = described(source, weights, seed)
     state = read_state(Path(weights)) if kind == "file" else None
     with torch.random.fork_rng(devices=[]):
@@ -97,7 +97,7 @@ def load_backbone(
         return Backbone(**facts, node=entry(classifier), dim=cut.width(), module=network)
     module = Intermediates(cut, nodes).eval()
     what, dim = "; ".join(map(str, module.slices)), sum(one.dim for one in module.slices)
-    slices = () if one_plain_place(tuple(nodes)) else tuple(module.slices)
+    slices = () if is_single_plain_node(tuple(nodes)) else tuple(module.slices)
     return Backbone(**facts, node=what, dim=dim, slices=slices, module=module)
 
 
@@ -124,6 +124,6 @@ def described(source: Source, weights: str, seed: int) -> tuple[str, str, str]:
 
 def weights_identity(name: str, weights: str = "default", seed: int = 0) -> str:
     """SHA-256 (hex) that identifies these weights without building the network, for cache keys."""
-    kind, _, what = described(source_of(name), weights, seed)
+    kind, _, what = described(get_source(name), weights, seed)
     what = what or file_sha256(Path(weights))
     return hashlib.sha256(f"{kind} {name} {what}".encode()).hexdigest()

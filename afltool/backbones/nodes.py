@@ -162,17 +162,19 @@ class Intermediates(nn.Module):
         self.how = list[tuple[str, Node, tuple[int, ...]]]()
         for place, node in zip(places, nodes, strict=True):
             x = found[place]
-            axes = axes_of(node, x, layers.get(node.name), self.prefix, cut.source.name)
-            dim = int(pooled(x, axes, node.pooling, self.prefix).shape[1])
+            axes = get_pooled_axes(node, x, layers.get(node.name), self.prefix, cut.source.name)
+            dim = int(pool(x, axes, node.pooling, self.prefix).shape[1])
             last = node.name == PENULTIMATE
             label = entry(cut.classifier) if last else f"output of {node.name}"
             self.how.append((place, node, axes))
-            self.slices.append(Slice(node.slice_name, label + _said(node, axes), dim, node.scale))
+            self.slices.append(
+                Slice(node.slice_name, label + _pooling_suffix(node, axes), dim, node.scale)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         found, rows = self.extractor(x), []
         for place, node, axes in self.how:
-            part = pooled(found[place], axes, node.pooling, self.prefix)
+            part = pool(found[place], axes, node.pooling, self.prefix)
             # A product with a power of two is exact.
             rows.append(part if node.scale == 1.0 else part * node.scale)
         return rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
@@ -192,7 +194,9 @@ def positions(x: Any, layer: nn.Module | None) -> tuple[int, ...] | None:
     return squares[0] if len(squares) == 1 or (squares and convolves) else None
 
 
-def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str) -> tuple[int, ...]:
+def get_pooled_axes(
+    node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str
+) -> tuple[int, ...]:
     """The axes over which the output of a node is pooled; () for rows. `UsageError`: none."""
     axes, real, wrong = positions(x, layer), isinstance(x, Tensor), ""
     if axes is None or (axes == TOKENS and node.pooling is None):
@@ -210,7 +214,7 @@ def axes_of(node: Node, x: Any, layer: nn.Module | None, prefix: int, name: str)
     return axes
 
 
-def pooled(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 0) -> Tensor:
+def pool(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 0) -> Tensor:
     """``(n, d)`` from a layer's output; several poolings are put side by side."""
     if not axes:
         return x.float()
@@ -223,7 +227,7 @@ def pooled(x: Tensor, axes: tuple[int, ...], pooling: str | None, prefix: int = 
     return torch.cat([how[kind]().float() for kind in (pooling or "mean").split("+")], dim=1)
 
 
-def _said(node: Node, axes: tuple[int, ...]) -> str:
+def _pooling_suffix(node: Node, axes: tuple[int, ...]) -> str:
     """The pooling in words, to append to the name of the output; '' for rows."""
     if not axes:
         return ""

@@ -11,9 +11,9 @@ def main() -> None:
     """Entry point of the installed command."""
     leave_on_signals()  # first, because loading the other modules takes most of a short command
     use_given_cores()
-    from ._console import BROKEN_PIPE, secure, settle, tell
+    from ._console import BROKEN_PIPE, flush_streams, print_message, setup_streams
 
-    secure()
+    setup_streams()
     from .app import app
 
     code = 0
@@ -23,11 +23,11 @@ def main() -> None:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         code = BROKEN_PIPE if isinstance(ended.__context__, BrokenPipeError) else code
     except OSError as error:  # of a help that stdout does not take
-        tell(f"error: cannot write to stdout: {error.strerror}")
+        print_message(f"error: cannot write to stdout: {error.strerror}")
         code = 3
     finally:
         ignore_signals()
-    raise SystemExit(settle(code))
+    raise SystemExit(flush_streams(code))
 
 
 def use_given_cores() -> None:

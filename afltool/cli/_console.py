@@ -17,13 +17,13 @@ from .. import progress
 from ..errors import AflError
 from ..plugins import FULL, TORCH
 from ..system import STOPS, leave, repeat_lost_interrupts
-from ..values.text import shown, shown_json
+from ..values.text import escape_json, escape_line
 
 BROKEN_PIPE = 141  # the shell's code for a program that a closed pipe ended
 PLAIN_SECONDS = 5.0  # between two lines of progress without a terminal
 
 
-def secure() -> None:
+def setup_streams() -> None:
     """Make the three streams usable, before any file is opened and gets the number of a closed one.
 
     Characters that a stream's encoding lacks are printed as escapes; bytes on stdin that are not
@@ -36,7 +36,7 @@ def secure() -> None:
         getattr(sys, name).reconfigure(errors=errors)
 
 
-def settle(code: int) -> int:
+def flush_streams(code: int) -> int:
     """Flush the output at the end of a command; returns its final exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -45,34 +45,34 @@ def settle(code: int) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or it fails once more
             broken = isinstance(error, BrokenPipeError)
             if not code and not broken:
-                tell(f"error: cannot write the output: {error.strerror or error}")
+                print_message(f"error: cannot write the output: {error.strerror or error}")
             code = code or (BROKEN_PIPE if broken else 3)
     return code
 
 
-def say(text: object) -> None:
+def print_line(text: object) -> None:
     """One line on stdout."""
-    print(shown(text))
+    print(escape_line(text))
 
 
-def say_lines(text: str) -> None:
+def print_lines(text: str) -> None:
     """A text on stdout whose lines afltool itself has laid out."""
-    print("\n".join(map(shown, text.split("\n"))), end="")
+    print("\n".join(map(escape_line, text.split("\n"))), end="")
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
     """One JSON document on stdout."""
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    print(shown_json(value, indent, ascii_only=not utf8))
+    print(escape_json(value, indent, ascii_only=not utf8))
 
 
-def tell(text: object) -> None:
+def print_message(text: object) -> None:
     """One line on stderr; who reads it may leave, and the work goes on."""
     with suppress(OSError):
-        print(shown(text), file=sys.stderr, flush=True)
+        print(escape_line(text), file=sys.stderr, flush=True)
 
 
-def set_up(quiet: bool, verbose: bool) -> None:
+def setup_console(quiet: bool, verbose: bool) -> None:
     """Send messages and progress to stderr; let signals ask for a clean stop."""
     handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("afltool")
     handler.setFormatter(_Plain())
@@ -87,7 +87,7 @@ def set_up(quiet: bool, verbose: bool) -> None:
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         head = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return head + shown(record.getMessage())
+        return head + escape_line(record.getMessage())
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def command() -> Iterator[None]:
 def _stop(message: str, code: int) -> None:
     with suppress(AflError):  # of a place that takes no more events
         progress.event("error", text=message, exit_code=code)
-    tell(f"error: {message}" if code not in (75, 130) else message)
+    print_message(f"error: {message}" if code not in (75, 130) else message)
     raise typer.Exit(code)
 
 
@@ -148,7 +148,7 @@ class _Lines:
         rate = (self.done - self.begun_with) / (self.last - self.begun)
         left = f"{(self.total - self.done) / rate:.0f} s left" if rate else "time left unknown"
         done = f"{self.done}/{self.total} {self.unit}"
-        tell(f"{self.title}: {done}, {rate:.1f} {self.unit}/s, {left}")
+        print_message(f"{self.title}: {done}, {rate:.1f} {self.unit}/s, {left}")
 
 
 class _Bar:
@@ -157,11 +157,13 @@ class _Bar:
     def __init__(self, title: str, total: int, unit: str, done: int) -> None:
         from rich import progress as of_rich
 
-        from ..rendering.terminal import on_stderr
+        from ..rendering.terminal import stderr_console
 
-        self.bar = of_rich.Progress(console=on_stderr(), transient=True)
+        self.bar = of_rich.Progress(console=stderr_console(), transient=True)
         self.bar.start()
-        self.number = self.bar.add_task(shown(f"{title}, {unit}"), total=total, completed=done)
+        self.number = self.bar.add_task(
+            escape_line(f"{title}, {unit}"), total=total, completed=done
+        )
 
     def advance(self, n: int = 1) -> None:
         self.bar.update(self.number, advance=n)

@@ -19,7 +19,7 @@ from ..files.hdf5 import read_header
 from ..files.headers import KINDS
 from ..files.outputs import check_output, make_folder, writer_errors
 from ..values.text import json_text
-from ._console import tell
+from ._console import print_message
 
 SCHEMA = 1  # of the lines; another number where a field means something else
 STDERR = Path("-")
@@ -39,7 +39,7 @@ def writing(place: Path, command: str) -> Iterator[None]:
                 one = {**one, "digest": read_header(one["path"], one["kind"])["digest"]}
         text = json_text(one, default=str)
         if file is None:
-            tell(text)
+            print_message(text)
             return
         with writer_errors(place):
             file.write(f"{text}\n".encode())
@@ -48,7 +48,10 @@ def writing(place: Path, command: str) -> Iterator[None]:
     warnings.emit = lambda record: progress.event(  # type: ignore[method-assign]
         record.levelname.lower(), text=record.getMessage()
     )
-    with nullcontext() if place == STDERR else _opened(place) as file, progress.listening(write):
+    with (
+        nullcontext() if place == STDERR else _open_events(place) as file,
+        progress.listening(write),
+    ):
         progress.log.addHandler(warnings)
         progress.event("begin", schema=SCHEMA, command=command, version=__version__)
         try:
@@ -61,7 +64,7 @@ def writing(place: Path, command: str) -> Iterator[None]:
                 progress.event("end", exit_code=code, seconds=seconds)
 
 
-def _opened(place: Path) -> RawIOBase:
+def _open_events(place: Path) -> RawIOBase:
     """A file that is empty, new, or holds events, to append to it."""
     check_output(place)
     make_folder(place.parent)

@@ -21,9 +21,9 @@ import typer.core
 from .. import __version__
 from ..plugins import Registry
 from ..renamed import RENAMED
-from ..values.text import shown
+from ..values.text import escape_line
 from . import _console
-from ._console import say, say_lines
+from ._console import print_line, print_lines
 from .commands import HELP, Command, resolve
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # typer does not export it
@@ -81,7 +81,7 @@ def _part(text: str, module: Any) -> tuple[dict[str, Command], Callable[[Path], 
 PARTS = Registry("afltool.commands", dict[str, Any](), _part)
 
 
-def added() -> dict[str, Command]:
+def load_added_commands() -> dict[str, Command]:
     """The commands of other parts and packages by name; of two of one name the first."""
     return {k: one for theirs, _ in reversed([*PARTS.values()]) for k, one in theirs.items()}
 
@@ -100,7 +100,7 @@ class Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] == "help":
             if len(args) == 1:
-                say_lines(f"{ctx.get_help()}\n")
+                print_lines(f"{ctx.get_help()}\n")
                 raise typer.Exit
             args = [*args[1:], "--help"]
         if args == ["version"]:
@@ -134,15 +134,15 @@ def built(command: Command, name: str, words: Sequence[str]) -> Any:
     return made
 
 
-def _known(word: str) -> dict[str, Command]:
-    every = OWN if word in OWN else {**OWN, **added(), **OWN}
+def _find_command(word: str) -> dict[str, Command]:
+    every = OWN if word in OWN else {**OWN, **load_added_commands(), **OWN}
     return {name: one for name, one in every.items() if " " not in name}
 
 
 class Commands(Group):
     """All commands. Typer's messages about a wrong command line are escaped like all others."""
 
-    known = staticmethod(_known)
+    known = staticmethod(_find_command)
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors():
@@ -163,7 +163,7 @@ def _usage_errors() -> Iterator[None]:
             words = [*path, unknown[1]] if unknown else []
             instead = (RENAMED.get(" ".join(words[-n:])) for n in (3, 2, 1))
             found = next(filter(None, instead), None)
-            reported.message = f"{words[-1]} is {found}" if found else shown(reported.message)
+            reported.message = f"{words[-1]} is {found}" if found else escape_line(reported.message)
             reported.possibilities = None
         raise
 
@@ -180,7 +180,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"afltool {__version__}")
+        print_line(f"afltool {__version__}")
         raise typer.Exit
 
 
@@ -205,7 +205,7 @@ def afltool(
         False, "--version", callback=_version, is_eager=True, help="print the version"
     ),
 ) -> None:
-    _console.set_up(quiet, verbose)
+    _console.setup_console(quiet, verbose)
     if events is not None:
         from ._events import writing
 

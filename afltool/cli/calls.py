@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..options.common import STDOUT
 from ..options.evaluation import Counts, Evaluate, EvaluateOrCount, Predict
 from ..options.look import Diff, Found, Info, StatusOf, Store, Verify
-from ._console import print_json, say, tell
+from ._console import print_json, print_line, print_message
 from .app import PARTS
 from .commands import show
 
@@ -43,7 +43,7 @@ def predict(o: Predict) -> None:
 
     answers = stage(o)
     if o.out != STDOUT:
-        print_json(answers) if o.as_json else say(o.out)
+        print_json(answers) if o.as_json else print_line(o.out)
 
 
 def info(o: Info) -> None:
@@ -51,7 +51,7 @@ def info(o: Info) -> None:
     from ..rendering.info import print_brief
     from ..stages.inspect import info as look
 
-    _show_found(look(o.file), o, o.file, print_brief)
+    _print_metrics(look(o.file), o, o.file, print_brief)
 
 
 def status(o: StatusOf) -> None:
@@ -61,10 +61,10 @@ def status(o: StatusOf) -> None:
 
     theirs = filter(None, (status_of(o.folder) for _, status_of in PARTS.values()))
     facts, print_it = next(theirs, None) or (look(o.folder), print_status)
-    _show_found(facts, o, o.folder, print_it)
+    _print_metrics(facts, o, o.folder, print_it)
 
 
-def _show_found(
+def _print_metrics(
     facts: dict[str, Any], o: Found, source: Path, print_it: Callable[[dict[str, Any]], None]
 ) -> None:
     """One field for a script (a text without quotes), JSON, or a table."""
@@ -77,7 +77,7 @@ def _show_found(
             have = ", ".join(value) if isinstance(value, dict) else "no names"
             raise UsageError(f"{source} has no field {o.field!r}: there are {have}")
         value = value[part]
-    say(value) if isinstance(value, str) else print_json(value, indent=None)
+    print_line(value) if isinstance(value, str) else print_json(value, indent=None)
 
 
 def verify(o: Verify) -> None:
@@ -90,7 +90,7 @@ def verify(o: Verify) -> None:
         print_json(results)
         return
     for one in results:
-        say(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
+        print_line(f"{one['path']}: intact, {one['kind']}, digest {one['digest']}")
 
 
 def diff(o: Diff) -> None:
@@ -105,9 +105,9 @@ def diff(o: Diff) -> None:
         facts = (
             f"{name} {_words(value)[:LONGEST]}" for name, value in one.items() if name != "what"
         )
-        say(f"{one['what']}: {'; '.join(facts)}")
+        print_line(f"{one['what']}: {'; '.join(facts)}")
     if not found["differences"]:
-        say("no difference, but perhaps in who made them, and when")
+        print_line("no difference, but perhaps in who made them, and when")
 
 
 def _words(value: Any) -> str:
@@ -129,6 +129,8 @@ def store(o: Store) -> None:
         print_json(found)
         return
     for one in sorted(found["files"], key=lambda one: -one["bytes"]):
-        say(f"{byte_text(one['bytes']):>9}  {one['days']:7.1f} days  {one['path']}")
+        print_line(f"{byte_text(one['bytes']):>9}  {one['days']:7.1f} days  {one['path']}")
     removed = f"; removed: {len(found['removed'])} files" if o.prune is not None else ""
-    tell(f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}{removed}")
+    print_message(
+        f"{found['folder']}: {len(found['files'])} files, {byte_text(found['bytes'])}{removed}"
+    )

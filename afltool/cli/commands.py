@@ -23,14 +23,14 @@ from typer.main import get_command_from_info
 from typer.models import ArgumentInfo, CommandInfo
 
 from ..errors import InputError, UsageError
-from ..inputs import lines_of
+from ..inputs import iter_lines
 from ..options import base
-from ..options.base import STREAM, fields_of, files_in, flag, kinds_of, said_of
+from ..options.base import STREAM, files_in, flag, get_fields, get_types, get_word
 from ..options.common import refuse_files
-from ..plugins import located
+from ..plugins import import_object
 from ..progress import log
 from ._console import command as errors_as_exit
-from ._console import print_json, say, say_lines
+from ._console import print_json, print_line, print_lines
 
 HELP = {"help_option_names": ["-h", "--help"]}
 WITHIN = "__"  # between a dictionary's name and an option's, in a parameter's name in Python
@@ -75,14 +75,14 @@ class Command:
         cls = resolve(self.options)
         every = parameters(cls, skip=self.given)
         taken = {p.name for p in every}
-        for within, info in fields_of(cls).items():
-            if (flat := said_of(info, base.Flat)) is not None:
+        for within, info in get_fields(cls).items():
+            if (flat := get_word(info, base.Flat)) is not None:
                 found = resolve(flat)(words, taken, self.given)
                 taken |= {p.name for p in found}
                 every += [replace(p, name=f"{within}{WITHIN}{p.name}") for p in found]
 
         def call(**values: Any) -> None:
-            found = {k: v for k, v in piped(cls, values).items() if v not in (None, [])}
+            found = {k: v for k, v in expand_piped(cls, values).items() if v not in (None, [])}
             nested: dict[str, Any] = {}
             for key, value in found.items():
                 within, _, own = key.rpartition(WITHIN)
@@ -109,15 +109,15 @@ def first_line(text: str | None) -> str:
 
 def resolve(what: Any) -> Any:
     """What a text MODULE:NAME stands for, below `afltool`."""
-    return located(f"...{what}", __name__) if isinstance(what, str) else what
+    return import_object(f"...{what}", __name__) if isinstance(what, str) else what
 
 
-def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
+def expand_piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values; '-' in one of the inputs is what the command before has printed, a path a line.
 
     `UsageError` where two inputs are '-'; `InputError` where no path comes, or several for one.
     """
-    roles = ((name, said_of(info, base.Reads)) for name, info in fields_of(cls).items())
+    roles = ((name, get_word(info, base.Reads)) for name, info in get_fields(cls).items())
     given = ((name, values.get(name)) for name, role in roles if role not in (None, base.LINES))
     each = [(name, one) for name, v in given for one in (v if isinstance(v, list) else [v])]
     asked = [name for name, one in each if str(one) == STREAM]
@@ -125,7 +125,7 @@ def piped(cls: Any, values: Mapping[str, Any]) -> Mapping[str, Any]:
         return values
     if len(asked) > 1:
         raise UsageError("- is what the command before has printed: give it once")
-    [name], found = asked, [Path(line) for line in lines_of(sys.stdin)]
+    [name], found = asked, [Path(line) for line in iter_lines(sys.stdin)]
     several = isinstance(values[name], list)
     if not found or (len(found) > 1 and not several):
         wanted = "one path" if found else "a path"
@@ -182,7 +182,7 @@ def show_every_option(ctx: typer.Context, wanted: bool) -> None:
     if wanted:
         for one in ctx.command.params:
             one.hidden = False  # type: ignore[attr-defined]  # Typer's have it
-        say_lines(f"{ctx.get_help()}\n")
+        print_lines(f"{ctx.get_help()}\n")
         raise typer.Exit
 
 
@@ -201,21 +201,21 @@ def parameters(
     ``rename``: other names, where two classes have a field of one name; ``required``: a field
     without a default has to be given; ``defaults``: what the help says of others here.
     """
-    found, every, first = [], fields_of(cls), base.positional(cls)
+    found, every, first = [], get_fields(cls), base.positional(cls)
     names = dict.fromkeys(n for one in cls.__mro__ for n in vars(one).get("__annotations__", ()))
     for own in (name for name in names if name in every and name not in skip):
         info, name = every[own], (rename or {}).get(own, own)
-        if said_of(info, base.Flat):
+        if get_word(info, base.Flat):
             continue
-        kinds = kinds_of(info)
+        kinds = get_types(info)
         plain = len(kinds) == 1 and kinds[0] in (bool, int, float, Path)
-        kind: Any = kinds[0] if plain and said_of(info, WrapValidator) is None else str
+        kind: Any = kinds[0] if plain and get_word(info, WrapValidator) is None else str
         if get_origin(kinds[0]) is tuple:
             kind = list[get_args(kinds[0])[0]]  # type: ignore[misc]  # for Typer alone
         if own in first:
             described: Any = typer.Argument(help=info.description, metavar=name.upper())
         else:
-            says = base.help_of(info, (defaults or {}).get(name))
+            says = base.make_help(info, (defaults or {}).get(name))
             described = typer.Option(flag(name), *["-o"] * (name == "out"), help=says)
         kind = kind if required and info.is_required() else kind | None
         found.append(Parameter(name, cls, own, kind, described))
@@ -231,16 +231,16 @@ def show(made: Any) -> None:
         print_json(made)
         return
     for path in [made] if isinstance(made, Path) else made:
-        say(path)
+        print_line(path)
 
 
 def tracking(where: str | None) -> AbstractContextManager[None]:
     """In this block runs, studies and baselines are logged; what logs is loaded only for that."""
     if where is None:
         return nullcontext()
-    from ..runs.tracking import tracked
+    from ..runs.tracking import tracking
 
-    return tracked(where)
+    return tracking(where)
 
 
 def show_folder(
@@ -253,4 +253,4 @@ def show_folder(
         return
     if log.isEnabledFor(logging.INFO):
         print_summary(facts)
-    say(folder)
+    print_line(folder)

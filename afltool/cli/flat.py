@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from ..heads import HEADS, options_class
-from ..options.base import fields_of
+from ..options.base import get_fields
 from ..options.look import KINDS, Picture
 from ..options.statistics import NewHead
-from .app import added
+from .app import load_added_commands
 from .commands import Command, Parameter, first_line, parameters
 
 Words = Sequence[str]
@@ -38,36 +38,40 @@ def plot_commands(word: str) -> dict[str, Command]:
         for name, says in KINDS.items()
     }
     if word not in every:
-        every |= {k.split()[1]: one for k, one in added().items() if k.startswith("plot ")}
+        every |= {
+            k.split()[1]: one for k, one in load_added_commands().items() if k.startswith("plot ")
+        }
     return every
 
 
-def of_head(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+def head_parameters(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """The options of the head that the command's name or the words say; of a file of any head."""
     pairs = ((a, b) for a, b in pairwise([*words, ""]) if a.partition("=")[0] == "--head")
     said = next((b if a == "--head" else a.partition("=")[2] for a, b in pairs), "linear")
     name = given.get("name", said)
     known = name in HEADS.data or name in HEADS
-    return parameters(options_class(name)) if known else of_heads()
+    return parameters(options_class(name)) if known else all_head_parameters()
 
 
 def at_solve(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """All options that any head lets `solve` change."""
-    return of_heads(solving=True)
+    return all_head_parameters(solving=True)
 
 
-def of_heads(solving: bool = False) -> list[Parameter]:
+def all_head_parameters(solving: bool = False) -> list[Parameter]:
     """One parameter for each option that some head has."""
     found: dict[str, Parameter] = {}
     for cls in map(options_class, HEADS):
-        skip = fields_of(cls).keys() - cls.changeable() if solving else ()
-        said = dict.fromkeys(fields_of(cls), "default: by the head")
+        skip = get_fields(cls).keys() - cls.changeable() if solving else ()
+        said = dict.fromkeys(get_fields(cls), "default: by the head")
         for p in parameters(cls, skip=skip, defaults=said):
             found.setdefault(p.name, p)
     return list(found.values())
 
 
-def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[Parameter]:
+def run_parameters(
+    words: Words, taken: Taken, given: Given, of: Any = head_parameters
+) -> list[Parameter]:
     """Every option of a run, and those of the head that the words name."""
     from ..runs.config import DEFAULTS, OMITTED, PARTS
 
@@ -79,20 +83,20 @@ def of_run(words: Words, taken: Taken, given: Given, of: Any = of_head) -> list[
     return [p for p in {**found, **theirs, **found}.values() if p.name not in taken]
 
 
-def of_jobs(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+def job_parameters(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """Those of a run whose jobs are on other machines."""
     from ..runs.config import HERE, PARTS
 
-    here = fields_of(PARTS[HERE][0])
-    return [p for p in of_run(words, taken, given) if p.own not in here]
+    here = get_fields(PARTS[HERE][0])
+    return [p for p in run_parameters(words, taken, given) if p.own not in here]
 
 
-def of_cells(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+def cell_parameters(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """Those of the cells of a study, which may have any heads."""
-    return of_run(words, taken, given, lambda *_: of_heads())
+    return run_parameters(words, taken, given, lambda *_: all_head_parameters())
 
 
-def of_site(words: Words, taken: Taken, given: Given) -> list[Parameter]:
+def site_parameters(words: Words, taken: Taken, given: Given) -> list[Parameter]:
     """The settings of a cluster."""
     from ..runs.slurm.site import Site
 

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from ..options.base import FileIn, Flat, Options, Writes, option
 from ..options.common import Output, Printed, Tracked
-from ._console import print_json, say, say_lines, tell
+from ._console import print_json, print_line, print_lines, print_message
 from .commands import show_folder, tracking
 
 #: What ``-h`` shows.
@@ -26,7 +26,9 @@ class Configured(Printed):
     config: FileIn = option(None, "TOML with options of a run; options given here win")
     _: KW_ONLY
     out: Annotated[Path, Writes()] = Field(description="run folder, which every node can write")
-    options: Annotated[dict[str, Any], Flat("cli.flat:of_run")] = Field(default_factory=dict)
+    options: Annotated[dict[str, Any], Flat("cli.flat:run_parameters")] = Field(
+        default_factory=dict
+    )
 
     def run(self) -> Any:
         """The run that the file and the options say."""
@@ -61,7 +63,7 @@ def run(o: Run) -> None:
         from ..runs.slurm.jobs import carry_out
 
         which = None if o.part is None else parse_part(o.part, "--part")
-        say(carry_out(config, o.out, o.step, which, o.join or 0))
+        print_line(carry_out(config, o.out, o.step, which, o.join or 0))
         return
     from ..rendering.tables import print_summary
     from ..runs.folder import RunFolder
@@ -80,7 +82,9 @@ class JobsHow(Options):
     submit: bool = option(False, "also submit the jobs")
     next_: bool = option(False, "print submit.sh's lines for what is missing now")
     site: FileIn = option(None, "TOML of the site's defaults ($AFLTOOL_SITE)")
-    settings: Annotated[dict[str, Any], Flat("cli.flat:of_site")] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], Flat("cli.flat:site_parameters")] = Field(
+        default_factory=dict
+    )
 
     def check(self) -> None:
         self.excludes("dry_run", "submit")
@@ -99,7 +103,9 @@ class Slurm(Configured, JobsHow):
         (FEW | {"ridge", "dry_run", "submit", "site"}) - {"train_features", "test_features"}
     )
 
-    options: Annotated[dict[str, Any], Flat("cli.flat:of_jobs")] = Field(default_factory=dict)
+    options: Annotated[dict[str, Any], Flat("cli.flat:job_parameters")] = Field(
+        default_factory=dict
+    )
 
 
 def slurm(o: Slurm) -> None:
@@ -108,16 +114,16 @@ def slurm(o: Slurm) -> None:
     from ..runs.slurm.site import make_site
 
     if o.next_:
-        say_lines(jobs.next_lines(o.out))
+        print_lines(jobs.next_lines(o.out))
         return
     config, site = o.run(), make_site(o.settings, o.site)
     if o.dry_run:
         show_scripts(jobs.script_texts(config, site, o.out), o.as_json)
     else:
-        submitted(jobs.prepare(config, site, o.out), o.out, o.submit, o.as_json)
+        submit_scripts(jobs.prepare(config, site, o.out), o.out, o.submit, o.as_json)
 
 
-def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
+def submit_scripts(script: Path, out: Path, submit: bool, as_json: bool) -> None:
     """Say where the scripts of ``out`` are, or start them and say what sbatch answered."""
     from ..runs.slurm.jobs import submit as start
 
@@ -126,11 +132,11 @@ def submitted(script: Path, out: Path, submit: bool, as_json: bool) -> None:
         print_json({"path": str(out), "script": str(script), "submitted": answer})
         return
     for line in answer:
-        tell(line)
-    say(out if submit else script)
+        print_message(line)
+    print_line(out if submit else script)
 
 
 def show_scripts(texts: Mapping[str, str], as_json: bool) -> None:
     """Scripts by name, one after the other."""
     whole = "\n".join(f"##### {name}\n{text}" for name, text in texts.items())
-    print_json(texts) if as_json else say_lines(whole)
+    print_json(texts) if as_json else print_lines(whole)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from .. import inputs
 from ..errors import InvalidDataError, UsageError
-from ..options.datasets import DATASETS, named
-from ..values.names import composed
+from ..options.datasets import DATASETS, parse_dataset
+from ..values.names import compose
 from .base import SPLITS, DatasetRequest, ImageDataset
 
 
@@ -39,7 +39,7 @@ def open_dataset(
     """
     if split not in SPLITS:
         raise UsageError(f"unknown split {split!r}: there are {' and '.join(SPLITS)}.")
-    kind, path = named(spec)
+    kind, path = parse_dataset(spec)
     if y is not None and not kind.columns:
         names = ", ".join(one.shown for one in DATASETS.values() if one.columns)
         raise UsageError(f"{spec}: --y names the column of labels of {names}; leave it out")
@@ -66,7 +66,7 @@ def read_classes(path: Path) -> tuple[str, ...]:
 
 def _checked_classes(classes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(classes)
-    twice = [name for name, times in Counter(map(composed, names)).items() if times > 1]
+    twice = [name for name, times in Counter(map(compose, names)).items() if times > 1]
     if not any(names) or twice:
         why = f"{', '.join(twice)} twice" if twice else "none"
         raise UsageError(f"the list of classes must name each class once; found {why}.")

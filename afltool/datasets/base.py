@@ -127,13 +127,13 @@ def make_dataset(
     if len(number) < len(classes):
         raise InvalidDataError(f"{name} names a class twice: {shorten(classes)}")
     if request.classes is not None:
-        wanted = {names.composed(label): i for i, label in enumerate(request.classes)}
-        if unknown := [label for label in classes if names.composed(label) not in wanted]:
+        wanted = {names.compose(label): i for i, label in enumerate(request.classes)}
+        if unknown := [label for label in classes if names.compose(label) not in wanted]:
             raise InvalidDataError(
                 f"{name}: {len(unknown)} class(es) are not in the given list of {len(wanted)}: "
                 f"{shorten(unknown)}. Add them to the list, or remove them from the data."
             )
-        number = {label: wanted[names.composed(label)] for label in classes}
+        number = {label: wanted[names.compose(label)] for label in classes}
         classes = request.classes
     elif empty := sorted(number.keys() - {*labels}, key=number.__getitem__):
         log.warning(
@@ -208,14 +208,12 @@ def array_dataset(
             f"{labels.min()} to {labels.max()}."
         )
     named = [classes[i] for i in labels.tolist()]
-    ids, describe = numbered_rows(request, n)
+    ids, describe = number_rows(request, n)
     load = lambda i: Image.fromarray(pixels[i]).convert("RGB")  # noqa: E731
     return make_dataset(request, ids, named, source, load, describe, classes)
 
 
-def numbered_rows(
-    request: DatasetRequest, n: int
-) -> tuple[NDArray[np.bytes_], Callable[[int], str]]:
+def number_rows(request: DatasetRequest, n: int) -> tuple[NDArray[np.bytes_], Callable[[int], str]]:
     """Row ids SPLIT/NUMBER, from 0, and what describes a row."""
     spec, split, width = request.spec, request.split, len(str(n))
     ids = np.array([f"{split}/{i:0{width}d}" for i in range(n)], np.bytes_)

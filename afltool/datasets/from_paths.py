@@ -60,8 +60,8 @@ def read_named(
     named: list[Named] = []
     for one in given:
         listed = str(one) == "-"
-        lines: Iterable[str | Path] = inputs.lines_of(stdin) if listed else [one]
-        paths = [inputs.given_path(line) for line in lines]
+        lines: Iterable[str | Path] = inputs.iter_lines(stdin) if listed else [one]
+        paths = [inputs.check_given_path(line) for line in lines]
         if not paths:
             raise InputError("stdin: expected paths, one per line; found none")
         for path in paths:
@@ -73,9 +73,9 @@ def read_named(
                 named.append(images := NamedImages())
             names, folder = [os.fsencode(path)], b""
             if path.is_dir():
-                names = _in_folder(path)
+                names = _list_folder(path)
             elif path.suffix.lower() in SUFFIXES:
-                names, folder = _in_table(path, data_root or path.parent)
+                names, folder = _read_path_column(path, data_root or path.parent)
             elif not (listed or path.exists()):
                 raise InputError(f"there is nothing at {path}: check the path")
             images.names += names
@@ -91,7 +91,7 @@ def _is_ours(path: Path) -> bool:
     return ending in (".h5", ".hdf5") or inputs.is_hdf5(path)
 
 
-def _in_folder(folder: Path) -> list[bytes]:
+def _list_folder(folder: Path) -> list[bytes]:
     prefix = os.path.join(folder, "")
     by_ending = (list_images(folder, prefix, one, folder) for one in (EXTENSIONS, DICOM))
     if not (files := next(filter(None, by_ending), [])):
@@ -102,7 +102,7 @@ def _in_folder(folder: Path) -> list[bytes]:
     return [path for path, *_ in sorted(files)]
 
 
-def _in_table(table: Path, folder: Path) -> tuple[list[bytes], bytes]:
+def _read_path_column(table: Path, folder: Path) -> tuple[list[bytes], bytes]:
     """The names in a column, as the disk spells them, and the folder that they are relative to."""
     cells = read_columns(table, ("path",))["path"]
     if not cells:
@@ -111,5 +111,5 @@ def _in_table(table: Path, folder: Path) -> tuple[list[bytes], bytes]:
     for row, cell in enumerate(cells, 1):
         if not cell or "\0" in cell:
             raise InvalidDataError(f"{table}: row {row} below the header has no path")
-        names.append(inputs.spelled(folder, cell).encode("utf-8", "surrogateescape"))
+        names.append(inputs.spell_as_on_disk(folder, cell).encode("utf-8", "surrogateescape"))
     return names, os.fsencode(folder)

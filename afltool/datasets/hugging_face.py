@@ -16,7 +16,7 @@ from .base import (
     image_column,
     label_names,
     make_dataset,
-    numbered_rows,
+    number_rows,
 )
 from .pixels import decode
 
@@ -37,7 +37,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
             f"{request.spec}: expected the split {split}, found {', '.join(map(str, every))}"
         )
     data = every[split]
-    ids, describe = numbered_rows(request, len(data))
+    ids, describe = number_rows(request, len(data))
     images = [name for name, of in data.features.items() if isinstance(of, datasets.Image)]
     column = image_column(request, request.spec, [*data.features], images)
     pixels = data.select_columns([column]).cast_column(column, datasets.Image(decode=False))

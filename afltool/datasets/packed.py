@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Row = tuple[str, str, int, int]  # its key in the file, its label, and two numbers for its reader
 
 
-def packed_files(request: DatasetRequest, ending: str) -> list[Path]:
+def list_packed_files(request: DatasetRequest, ending: str) -> list[Path]:
     """The files of the split, sorted: those below a folder, at any depth, or those of a pattern.
 
     The split is a word of a file's name, as in ``train-00003.tar``, or its folder, ``test/3.tar``;

@@ -10,10 +10,10 @@ from typing import Any
 
 from .. import memory
 from ..errors import CorruptFileError, InvalidDataError
-from ..files.tables import opened_parquet
-from ..inputs import parsed_json
+from ..files.tables import open_parquet
+from ..inputs import parse_json
 from .base import DatasetRequest, ImageDataset, image_column, label_names
-from .packed import Row, from_files, packed_files
+from .packed import Row, from_files, list_packed_files
 
 
 def open_rows(request: DatasetRequest) -> ImageDataset:
@@ -23,7 +23,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     Labels are texts or numbers, or indices into the names that the schema has of them (Hugging
     Face's ``ClassLabel``). Row ids are FILE/ROW, from 0. A row group is read whole; two are kept.
     """
-    files, lock = packed_files(request, ".parquet"), threading.Lock()
+    files, lock = list_packed_files(request, ".parquet"), threading.Lock()
     alike = {_schema(path, request) for path in files}
     if len(alike) > 1:
         raise InvalidDataError(
@@ -34,7 +34,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 
     @lru_cache(maxsize=2)
     def group(path: Path, number: int) -> Any:
-        with opened_parquet(path) as file:
+        with open_parquet(path) as file:
             return file.read_row_group(number, columns=[column]).column(0)
 
     def read(path: Path, number: int, row: int) -> bytes:
@@ -50,7 +50,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 
 def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
     """The column of the images' bytes; the names of all classes, in their order, or none."""
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
     found = {}
     for one in schema:
@@ -60,17 +60,19 @@ def _schema(path: Path, request: DatasetRequest) -> tuple[str, tuple[str, ...]]:
             found[one.name] = one.name
     column = image_column(request, str(path), schema.names, [*found])
     text = (schema.metadata or {}).get(b"huggingface", b"{}")
-    names = parsed_json(text, f"the schema of {path}", "JSON")
+    names = parse_json(text, f"the schema of {path}", "JSON")
     for key in ("info", "features", request.y, "names"):
         names = names.get(key) if isinstance(names, dict) else None
     return found[column], tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows(path: Path, request: DatasetRequest, names: tuple[str, ...]) -> Iterator[Row]:
-    with opened_parquet(path) as file:
+    with open_parquet(path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         most = max((one.total_byte_size for one in groups), default=0)
-        memory.need(2 * most, f"two row groups of {path}", "write it with smaller row groups")
+        memory.require_memory(
+            2 * most, f"two row groups of {path}", "write it with smaller row groups"
+        )
         table = None if request.unlabeled else file.read([request.y])
     places = [(g, row) for g, group in enumerate(groups) for row in range(group.num_rows)]
     labels = [""] * len(places)

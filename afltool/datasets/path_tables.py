@@ -10,9 +10,9 @@ from posixpath import isabs, normpath
 
 from ..errors import InputError, InvalidDataError
 from ..files.tables import Columns, read_columns
-from ..inputs import spelled
+from ..inputs import spell_as_on_disk
 from ..progress import log
-from ..values.names import composed
+from ..values.names import compose
 from .base import SPLITS, DatasetRequest, ImageDataset, class_names, shorten
 from .folders import Listed, from_files
 
@@ -29,9 +29,9 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     table = Path(request.path)
     needed = ("path",) if request.unlabeled else ("path", request.y)
     columns = read_columns(table, needed, ("split",))
-    paths, *labels = (_filled(table, name, columns[name]) for name in needed)
-    chosen = _rows_of_split(table, columns, request.split, len(paths))
-    files = Counter(normpath(composed(path)) for path in paths)
+    paths, *labels = (_is_filled(table, name, columns[name]) for name in needed)
+    chosen = _select_split(table, columns, request.split, len(paths))
+    files = Counter(normpath(compose(path)) for path in paths)
     for odd, what in (
         ([one for one, times in files.items() if times > 1], "named more than once"),
         ([one for one in paths if isabs(one)], "absolute; expected paths relative to the table"),
@@ -47,7 +47,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     return from_files(request, listed, base, [labels[0][i] for i in chosen], classes)
 
 
-def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
+def _is_filled(table: Path, name: str, column: list[str | None]) -> list[str]:
     if empty := [row for row, cell in enumerate(column, 1) if not cell]:
         raise InvalidDataError(
             f"{table}: row {empty[0]} below the header has no {name} ({len(empty)} of "
@@ -56,7 +56,7 @@ def _filled(table: Path, name: str, column: list[str | None]) -> list[str]:
     return [cell for cell in column if cell]
 
 
-def _rows_of_split(table: Path, columns: Columns, split: str, rows: int) -> Sequence[int]:
+def _select_split(table: Path, columns: Columns, split: str, rows: int) -> Sequence[int]:
     """Without a column of splits every row is a training row."""
     given = columns.get("split", ["train"] * rows)
     cells = [(cell or "(empty)").strip() for cell in given]
@@ -76,7 +76,7 @@ def _rows_of_split(table: Path, columns: Columns, split: str, rows: int) -> Sequ
 
 
 def _stat(base: Path, path: str, table: Path) -> Listed:
-    path = spelled(base, path)
+    path = spell_as_on_disk(base, path)
     try:
         stat = os.stat(os.path.join(base, path))
     except OSError as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import inputs
 from ..errors import CorruptFileError
-from ..plugins import need_torch
+from ..plugins import require_torch
 from .base import DatasetRequest, ImageDataset, array_dataset, digest
 
 #: Where Debian's package dataset-fashion-mnist puts its files.
@@ -37,7 +37,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
 def _cifar(request: DatasetRequest) -> ImageDataset:
     """By torchvision, which unpickles; only the published files are, since MD5s are compared."""
     name, root, train = request.spec, request.root, request.split == "train"
-    need_torch(f"{name}, which torchvision reads,")
+    require_torch(f"{name}, which torchvision reads,")
     from torchvision import datasets
 
     cls: Any = getattr(datasets, name.upper())
@@ -45,7 +45,7 @@ def _cifar(request: DatasetRequest) -> ImageDataset:
     every = {**dict(cls.train_list + cls.test_list), **meta}
     if not all((folder / file).is_file() for file in every):
         fetch(cls.url, root, cls.filename, cls.tgz_md5, name)
-    sums = {file: _sha256(published_bytes(folder / file, md5)) for file, md5 in every.items()}
+    sums = {file: _sha256(read_published(folder / file, md5)) for file, md5 in every.items()}
     with warnings.catch_warnings(action="ignore"):  # the pickles are older than NumPy's types
         found = cls(str(root), train=train)
     mine = [sums[file] for file in {**dict(cls.train_list if train else cls.test_list), **meta}]
@@ -60,19 +60,19 @@ def _fashion_mnist(request: DatasetRequest) -> ImageDataset:
     for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
         places = [at / f"{name}{end}" for at in (raw, DEBIAN_FASHION_MNIST) for end in (".gz", "")]
         if not any(path.is_file() for path in places):
-            need_torch("the download of Fashion-MNIST")
+            require_torch("the download of Fashion-MNIST")
             from torchvision.datasets import FashionMNIST
 
             for archive, md5 in FashionMNIST.resources:
                 fetch(FashionMNIST.mirrors[0] + archive, raw, archive, md5, request.spec)
         path = next(path for path in places if path.is_file())
-        files.append(published_bytes(path, FASHION_MNIST_MD5[name]))
+        files.append(read_published(path, FASHION_MNIST_MD5[name]))
     pixels = np.frombuffer(files[0], np.uint8, offset=16).reshape(-1, 28, 28)
     labels, sums = np.frombuffer(files[1], np.uint8, offset=8), map(_sha256, files)
     return array_dataset(request, _NAMES.split(","), pixels, labels, digest(request.spec, *sums))
 
 
-def published_bytes(path: Path, md5: str) -> bytes:
+def read_published(path: Path, md5: str) -> bytes:
     """The bytes of a file, without gzip around them, whose MD5 is the published one."""
     try:
         data = inputs.read_bytes(path, MOST_BYTES)
@@ -91,7 +91,7 @@ def published_bytes(path: Path, md5: str) -> bytes:
 
 def fetch(url: str, root: Path, archive: str, md5: str, what: str, to: Path | None = None) -> None:
     """Download ``archive`` into ``root``, if it is not there with this MD5, and unpack it."""
-    need_torch(f"the download of {what}")
+    require_torch(f"the download of {what}")
     from torchvision.datasets import utils
 
     advice = (

@@ -14,7 +14,7 @@ from ..errors import CorruptFileError, InvalidDataError
 from ..progress import log
 from .base import DatasetRequest, ImageDataset, shorten
 from .folders import DICOM, EXTENSIONS
-from .packed import Row, from_files, packed_files
+from .packed import Row, from_files, list_packed_files
 from .pixels import MOST_BYTES
 
 MOST_LABEL = 1 << 20  # bytes of a .cls or .json member
@@ -32,7 +32,7 @@ def open_rows(request: DatasetRequest) -> ImageDataset:
     without a label is another field. Members that are no image and no label are left out, counted
     and named; samples that lack one, or have two, are refused. Row ids are SHARD/KEY.
     """
-    others, shards = Counter[str](), packed_files(request, ".tar")
+    others, shards = Counter[str](), list_packed_files(request, ".tar")
     dataset = from_files(request, shards, lambda shard: _rows(shard, request, others), _bytes)
     if others:
         kinds = shorten([f"{ending} ({n})" for ending, n in others.most_common()])
@@ -113,7 +113,7 @@ def _label(shard: Path, member: tarfile.TarInfo) -> str:
             return data.decode().strip()
         except UnicodeDecodeError as error:
             raise CorruptFileError(f"{where} is not UTF-8 text") from error
-    label: Any = inputs.parsed_json(data, where, "JSON")
+    label: Any = inputs.parse_json(data, where, "JSON")
     value = label.get("label", "") if isinstance(label, dict) else ""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise InvalidDataError(f"{where}: label is {value!r:.40}, expected a number or a text")

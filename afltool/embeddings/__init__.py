@@ -21,10 +21,10 @@ from .. import inputs
 from ..errors import AflError, CorruptFileError, InputError, InvalidDataError, UsageError, naming
 from ..options.base import flag
 from ..options.features import IMPORTED, NamedRows
-from ..plugins import Registry, located
+from ..plugins import Registry, import_object
 from ..progress import log
 from ..values.arrays import Array
-from ..values.names import ROW_IDS, ordered_columns
+from ..values.names import ROW_IDS, order_columns
 from ..values.text import COLUMNS, comma_list
 
 BLOCK_BYTES = 8 << 20  # of the file's own type
@@ -54,7 +54,7 @@ def lacking(path: Path, names: Sequence[str], o: NamedRows) -> InvalidDataError:
     )
 
 
-def beside(
+def name_fields(
     path: Path,
     names: Sequence[str],
     o: NamedRows,
@@ -108,7 +108,7 @@ class Embeddings:
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Inside, what a reader raises over a damaged file becomes a `CorruptFileError`."""
-    inputs.given_path(path)
+    inputs.check_given_path(path)
     if not path.exists():
         raise InputError(f"there is no file {path}: check the path")
     try:
@@ -143,22 +143,22 @@ READERS: Registry[str] = Registry(
 )
 
 
-def imported_space(
+def make_imported_space(
     backbone: str, dim: int, dtype: str, bits: int | None, columns: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """The feature space of embeddings made elsewhere: their maker's name is known of it, and the
-    names of their ``columns``, in `ordered_columns`, where they come from a table."""
+    names of their ``columns``, in `order_columns`, where they come from a table."""
     unknown = dict.fromkeys(("weights", "node", "preprocessing", "precision"))
     known = {"backbone": backbone, **unknown, "dim": dim, "dtype": dtype, "fraction_bits": bits}
     return known if columns is None else {**known, COLUMNS: list(columns)}
 
 
-def space_of(
+def make_space(
     x: Embeddings, backbone: str, dtype: str = "float32", bits: int | None = None
 ) -> dict[str, Any]:
     """The feature space of embeddings: of a feature file its own, in this number format."""
     if x.made is None:
-        return imported_space(backbone, x.shape[1], dtype, bits, x.columns)
+        return make_imported_space(backbone, x.shape[1], dtype, bits, x.columns)
     if backbone not in (IMPORTED, x.made["space"]["backbone"]):
         raise UsageError(
             f"--backbone {backbone} is for features made elsewhere; those of a feature file keep "
@@ -184,7 +184,7 @@ def check_rows(path: Path, x: Embeddings) -> None:
 def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
     """The embeddings in ``path``, whatever its format; features are not read yet.
 
-    Features that have names come in the order of these, `ordered_columns`, whatever it is in the
+    Features that have names come in the order of these, `order_columns`, whatever it is in the
     file. It says what of a table is left out. Raises `UsageError`: another suffix, or a package
     that is missing; `InputError`: missing, unreadable, or without x.
     """
@@ -197,7 +197,7 @@ def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
     unused += ["x", "y", "row_ids"] if path.suffix in (".npy", ".h5") else []
     if given := [flag(name) for name in unused if getattr(o, name)]:
         raise UsageError(f"{path}: what is in it has no such names, leave {given[0]} out")
-    reader: Callable[[Path, NamedRows], Embeddings] = located(READERS[path.suffix], __name__)
+    reader: Callable[[Path, NamedRows], Embeddings] = import_object(READERS[path.suffix], __name__)
     with readable(path):
         embeddings = reader(path, o)
     left = [f"{name} ({why})" if why else name for name, why in embeddings.left.items()]
@@ -213,7 +213,7 @@ def open_embeddings(path: Path, o: NamedRows) -> Embeddings:
     columns = embeddings.columns
     if columns is not None:
         with naming(path):
-            order, columns = ordered_columns(columns)
+            order, columns = order_columns(columns)
 
     def blocks() -> Iterator[Array]:
         rows, wide = 0, embeddings.shape[-1]

@@ -19,10 +19,10 @@ from ..options.features import NamedRows
 from ..plugins import need
 from ..values.arrays import Array
 from ..values.names import WHOLE
-from . import LABELS, USUAL, Embeddings, beside, lacking, readable, slices
+from . import LABELS, USUAL, Embeddings, lacking, name_fields, readable, slices
 
 
-def _mapped(path: Path) -> Array:
+def _map_npy(path: Path) -> Array:
     """The array of a .npy file, of which only what is looked at is read."""
     how: Any = None if path.stat().st_size <= 128 else "r"  # nothing cannot be mapped
     x: Any = np.load(path, mmap_mode=how, allow_pickle=False)
@@ -34,11 +34,13 @@ def _mapped(path: Path) -> Array:
 
 def open_npy(path: Path, o: NamedRows) -> Embeddings:
     """The array of a .npy file as features."""
-    shape, dtype, size = (x := _mapped(path)).shape, x.dtype, x.nbytes
+    shape, dtype, size = (x := _map_npy(path)).shape, x.dtype, x.nbytes
 
     def blocks() -> Iterator[Array]:
         for part in slices(shape[0], size // shape[0]):
-            yield np.array(_mapped(path)[part])  # pages of a mapping count as memory while it lasts
+            yield np.array(
+                _map_npy(path)[part]
+            )  # pages of a mapping count as memory while it lasts
 
     return Embeddings(shape, dtype, blocks)
 
@@ -75,11 +77,11 @@ def _archive(
 
     def array(name: str) -> Array:
         advice = "save the features alone, as .npy with --labels"
-        memory.need(sizes[name], f"the array {name} of {path}", advice)
+        memory.require_memory(sizes[name], f"the array {name} of {path}", advice)
         return np.asarray(read(name))
 
     labels = [USUAL.get(key, "y"), *LABELS]
-    found, x = beside(path, list(sizes), o, array, labels, [key]), array(key)
+    found, x = name_fields(path, list(sizes), o, array, labels, [key]), array(key)
 
     def blocks() -> Iterator[Array]:
         yield from (x[part] for part in slices(len(x), x.nbytes // len(x)))
@@ -107,8 +109,8 @@ def read_labels(path: Path) -> Array:
     """
     if path.suffix == ".npy":
         with readable(path):
-            x = _mapped(path)
-            memory.need(x.nbytes, f"the labels in {path}", "number the classes")
+            x = _map_npy(path)
+            memory.require_memory(x.nbytes, f"the labels in {path}", "number the classes")
             return np.array(x)
     text = inputs.read_text(path, "labels")
     labels = [line.strip(inputs.AROUND) for line in text.removesuffix("\n").split("\n")]
@@ -120,5 +122,5 @@ def read_labels(path: Path) -> Array:
     if all(re.fullmatch(WHOLE, label, re.ASCII) and len(label) < 19 for label in {*labels}):
         return np.array(labels).astype(np.int64)
     size = 4 * max(map(len, labels)) * len(labels)
-    memory.need(size, f"the labels in {path}", "give shorter ones")
+    memory.require_memory(size, f"the labels in {path}", "give shorter ones")
     return np.array(labels)

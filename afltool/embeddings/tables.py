@@ -19,9 +19,9 @@ from ..options.features import NamedRows
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import Array
-from ..values.names import LIKE_IDS, ROW_IDS, ordered_columns
+from ..values.names import LIKE_IDS, ROW_IDS, order_columns
 from ..values.text import IS, comma_list
-from . import Embeddings, beside, lacking, names_apart, slices
+from . import Embeddings, lacking, name_fields, names_apart, slices
 
 #: Columns of labels, which are not features; `ROW_IDS` are none either.
 _LABELS = ("y", "label")
@@ -45,9 +45,11 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
         raise UsageError(f"{path} needs pyarrow: {install('import')}") from error
     schema = _schema(path)
     with naming(path):
-        ordered_columns(schema.names)  # no two are alike
+        order_columns(schema.names)  # no two are alike
     why = _no_features(schema)
-    coded = dict(_one_hot(path, schema, one) for one in names_apart(o.categories, schema.names))
+    coded = dict(
+        _encode_one_hot(path, schema, one) for one in names_apart(o.categories, schema.names)
+    )
     columns = _feature_columns(path, schema, o, why, coded)
     has_lists = bool(columns and schema.field(columns[0]).type.num_fields)
     if has_lists and coded:
@@ -58,11 +60,11 @@ def open_table(path: Path, o: NamedRows) -> Embeddings:
     table = _numbers(path, schema, columns)
     ids = [name for name, text in why.items() if text == ID and name not in (o.x, o.y)]
     if len(ids) == 1 and not o.row_ids and not {*ROW_IDS} & {*schema.names}:
-        values = _read(path, schema, ids)[ids[0]]
+        values = _read_columns(path, schema, ids)[ids[0]]
         if values.null_count == 0 and len(values.unique()) == len(values):
             o = replace(o, row_ids=ids[0])
     read = partial(_column, path, schema)
-    found = beside(path, schema.names, o, read, _LABELS, columns, why)
+    found = name_fields(path, schema.names, o, read, _LABELS, columns, why)
     found["left"] = {name: text for name, text in found["left"].items() if name not in coded}
     if not (has_lists or o.feature_columns):
         texts = (name for name, text in found["left"].items() if text == "text")
@@ -102,7 +104,7 @@ def _schema(path: Path) -> Any:
         return file.schema
 
 
-def _read(path: Path, schema: Any, columns: Sequence[str], kind: str | None = None) -> Any:
+def _read_columns(path: Path, schema: Any, columns: Sequence[str], kind: str | None = None) -> Any:
     """Some columns as a table; ``kind``: what all cells of CSV are, whatever they begin with."""
     from pyarrow import csv, feather, parquet
 
@@ -110,7 +112,7 @@ def _read(path: Path, schema: Any, columns: Sequence[str], kind: str | None = No
     if path.suffix == ".parquet":
         about = parquet.read_metadata(path)
         size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-    memory.need(size, f"the table {path}", "save the features as .npy, with --labels")
+    memory.require_memory(size, f"the table {path}", "save the features as .npy, with --labels")
     if path.suffix == ".parquet":
         texts = [one for one in columns if str(schema.field(one).type).endswith("string")]
         with open(path, "rb") as file:
@@ -132,7 +134,7 @@ def _numbers(path: Path, schema: Any, columns: Sequence[str]) -> Any:
     from pyarrow import ArrowInvalid
 
     try:
-        return _read(path, schema, columns, "float64")
+        return _read_columns(path, schema, columns, "float64")
     except ArrowInvalid:
         _refuse_odd_cells(path, schema, columns)
         raise
@@ -147,7 +149,7 @@ def _odd_cells(path: Path, schema: Any, columns: Iterable[str]) -> Iterator[tupl
     """Columns most of whose cells are numbers, but not all; and which is the first of these."""
     from pyarrow import compute
 
-    table = _read(path, schema, names, "string") if (names := [*columns]) else {}
+    table = _read_columns(path, schema, names, "string") if (names := [*columns]) else {}
     for name in names:
         cells = table[name].cast("string")
         numbers = compute.match_substring_regex(cells, _NUMBER)
@@ -163,7 +165,7 @@ def _column(path: Path, schema: Any, name: str) -> Array:
     """A column of labels or row ids; texts are a dictionary until their size is known."""
     from pyarrow.types import is_dictionary
 
-    column = _read(path, schema, [name])[name]
+    column = _read_columns(path, schema, [name])[name]
     if column.null_count:
         first = column.is_null().index(True).as_py()
         raise InvalidDataError(
@@ -173,7 +175,9 @@ def _column(path: Path, schema: Any, name: str) -> Array:
         column = column.dictionary_encode()
     if is_dictionary(column.type):
         longest = max((len(str(v)) for c in column.chunks for v in c.dictionary), default=0)
-        memory.need(4 * longest * len(column), f"the column {name} of {path}", "shorten its texts")
+        memory.require_memory(
+            4 * longest * len(column), f"the column {name} of {path}", "shorten its texts"
+        )
         column = column.cast(column.type.value_type)
     values: Array = column.to_numpy()
     return values if values.dtype.kind in "iuf" else values.astype(str)
@@ -198,7 +202,7 @@ def _no_features(schema: Any) -> dict[str, str]:
     return why
 
 
-def _one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
+def _encode_one_hot(path: Path, schema: Any, category: str) -> tuple[str, dict[str, Array]]:
     """A column, and whether rows (n,) have each of its values, by name.
 
     Without a list they are those of this file, which it says, since sites must agree on them.

@@ -25,7 +25,7 @@ FORMATS: Registry[tuple[str, tuple[str, ...]]] = Registry(
 )
 
 
-def format_of(path: Path) -> Any:
+def get_format(path: Path) -> Any:
     """The module of the format that a file's name ends with; `UsageError` for another ending, and
     where a package is missing."""
     if path.suffix.lower() not in FORMATS:

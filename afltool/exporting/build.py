@@ -49,19 +49,19 @@ class Model:
         return dict(zip(self.outputs, map(np.asarray, values), strict=True))
 
 
-def of_features(head: Head, header: Mapping[str, Any]) -> Model:
+def build_from_features(head: Head, header: Mapping[str, Any]) -> Model:
     """The classifier alone: float32 features (n, d) in."""
-    from ..heads.graphs import Classifier, graph_of
+    from ..heads.graphs import Classifier, build_graph
 
     bits = header["space"]["fraction_bits"]
     dim, _ = head._bound()
     given = {"name": "features", "type": "float32", "shape": ["n", dim]}
-    module = Classifier(graph_of(head, bits), bits, head.log_probabilities).eval()
-    metadata = metadata_of(head, header, given)
+    module = Classifier(build_graph(head, bits), bits, head.log_probabilities).eval()
+    metadata = make_metadata(head, header, given)
     return Model(module, "features", (2, dim), tuple(metadata["outputs"]), metadata)
 
 
-def metadata_of(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def make_metadata(head: Head, header: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     space = dict(header["space"])
     bits, log = space["fraction_bits"], head.log_probabilities
     rounding = "none: float32" if bits is None else f"round(x · 2^{bits}) / 2^{bits}, half to even"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.evaluations import figure_label
-from ..values.text import in_markdown
+from ..values.text import escape_markdown
 
 CARD = Path(__file__).with_suffix(".md")
 MANY = 50  # classes or columns whose names and accuracies are listed
@@ -24,9 +24,9 @@ def card(
     from jinja2 import Environment
 
     made = Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=in_markdown
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=escape_markdown
     )
-    made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _listed, "figure": _figure}
+    made.filters |= {"chosen": _chosen, "pairs": _pairs, "listed": _format_list, "figure": _figure}
     made.filters["label"] = figure_label
     template = made.from_string(CARD.read_text(encoding="utf-8"))
     return template.render(**metadata, report=report, file=file, test=evaluation, many=MANY)
@@ -40,7 +40,7 @@ def _pairs(settings: Mapping[str, Any] | None) -> str:
     return ", ".join(f"{k} {v}" for k, v in (settings or {}).items() if k != "fingerprint")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_list(names: Sequence[str]) -> str:
     return ", ".join(names[:MANY]) + f" … ({len(names)} in all)" * (len(names) > MANY)
 
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..extraction.network import Network
-from ..extraction.scoring import network_of
+from ..extraction.scoring import make_network
 from ..extraction.torch_engine import Features, OverViews, TorchEngine
 from ..heads.base import Head
 from ..options.features import NetworkOptions
 from ..values.arrays import U8, Array
-from .build import Model, metadata_of, of_features
-from .trial import COARSE, Trial, compare, differs
+from .build import Model, build_from_features, make_metadata
+from .trial import COARSE, VerificationResult, compare, differs
 
 
 class Pipeline(nn.Module):
@@ -35,9 +35,9 @@ class Pipeline(nn.Module):
         return features, *self.head(features)
 
 
-def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Model:
+def build_from_images(head: Head, header: Mapping[str, Any], network: Network) -> Model:
     """The whole road but for resizing: uint8 squares (n, s, s, 3) in."""
-    alone = of_features(head, header)
+    alone = build_from_features(head, header)
     assert isinstance(network.engine, TorchEngine)
     module = copy.deepcopy(network.engine.module).to(memory_format=torch.contiguous_format)
     way, views = network.preprocessing, network.views
@@ -58,7 +58,7 @@ def of_pictures(head: Head, header: Mapping[str, Any], network: Network) -> Mode
         input="images",
         shape=(2, crop, crop, 3),
         outputs=("features", *alone.outputs),
-        metadata=metadata_of(head, header, given),
+        metadata=make_metadata(head, header, given),
     )
 
 
@@ -75,7 +75,7 @@ def network_in_fp32(path: Path, header: Mapping[str, Any], weights: str, seed: i
             "export without --with-backbone"
         )
     options = NetworkOptions(weights=weights, seed=seed, device="cpu", engine="torch")
-    return network_of(path, header, options)
+    return make_network(path, header, options)
 
 
 def sample_squares(crop: int) -> U8:
@@ -88,7 +88,7 @@ def sample_squares(crop: int) -> U8:
     return np.asarray(np.clip(128 + 90 * waves + noise, 0, 255), dtype=np.uint8)
 
 
-def on_pictures(
+def compare_on_images(
     packer: Any,
     data: bytes,
     model: Model,
@@ -96,7 +96,7 @@ def on_pictures(
     head: Head,
     bits: int | None,
     out: Path,
-) -> Trial:
+) -> VerificationResult:
     """Features against extraction's, then scores against the head's of the same features."""
     squares = sample_squares(network.preprocessing.crop)
     answers = packer.run(data, model, np.ascontiguousarray(squares.transpose(0, 2, 3, 1)))

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import InvalidDataError, NumericalError
 from ..heads.base import NOBODY, Head
-from ..heads.graphs import arithmetic, graph_of
+from ..heads.graphs import arithmetic, build_graph
 from ..math.gram import LARGEST, FixedPoint, check_finite, encode
 from ..values.arrays import F32, F64, Array
 
@@ -29,7 +29,7 @@ COLUMNS = 64  # of a head's arrays, at the most, that are rows of the sample
 
 
 @dataclass(frozen=True)
-class Trial:
+class VerificationResult:
     """What was found: rows, the tolerance, the largest relative difference of a score."""
 
     rows: int
@@ -54,16 +54,18 @@ def sample_rows(head: Head, bits: int | None) -> F32:
     return np.vstack([x, bad]).astype(np.float32)
 
 
-def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], what: str) -> Trial:
+def compare(
+    head: Head, bits: int | None, x: Array, answers: dict[str, Array], what: str
+) -> VerificationResult:
     """The outputs of a file for features x (n, d) against the head's scores. `NumericalError` for a
     score beyond the tolerance, another class, or a row that one of both refuses."""
     scores, predicted = answers["scores"], answers["predicted"]
-    wanted = own_scores(head, bits, x)
+    wanted = compute_own_scores(head, bits, x)
     refused = np.isnan(wanted).any(axis=1)
     if not np.array_equal(refused, predicted == NOBODY):
         theirs = (predicted == NOBODY).sum()
         raise differs(what, f"refuses {theirs} rows of {len(x)}, afltool {refused.sum()}")
-    kind, rounded = arithmetic(graph_of(head, bits))
+    kind, rounded = arithmetic(build_graph(head, bits))
     tolerance, least = COARSE if kind == torch.float32 else FINE, float(np.finfo(float).tiny)
     if rounded is not None:
         tolerance, least = ROUNDED * 2.0**-rounded, 1.0
@@ -80,10 +82,10 @@ def compare(head: Head, bits: int | None, x: Array, answers: dict[str, Array], w
     behind = wanted.max(axis=1) - wanted[np.arange(len(wanted)), predicted]
     if (behind > 2 * tolerance * sizes[:, 0]).any():
         raise differs(what, f"predicts other classes for {(behind > 0).sum()} of {len(x)} rows")
-    return Trial(len(x), tolerance, largest)
+    return VerificationResult(len(x), tolerance, largest)
 
 
-def own_scores(head: Head, bits: int | None, x: Array) -> F64:
+def compute_own_scores(head: Head, bits: int | None, x: Array) -> F64:
     """The head's scores of features (n, d); NaN for rows that afltool refuses."""
     out = np.full((len(x), head._bound()[1]), np.nan)
     for i, row in enumerate(x[:, None]):

@@ -25,7 +25,7 @@ from ..options.features import AUTO, TORCH, ExtractOptions
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import F32, U8
-from .frozen import FEATURES, PIXELS, Frozen, kept
+from .frozen import FEATURES, PIXELS, Frozen, get_or_freeze
 from .network import Engine, Network, in_steps
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
@@ -90,7 +90,7 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def started(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
+def start_engine(name: str, frozen: Frozen, threads: int, precision: str) -> Engine:
     """The engine called ``name`` with a graph, once its features of the probe are PyTorch's."""
     cls = ENGINES[name]
     if not is_installed(name):
@@ -138,8 +138,8 @@ def load_network(
     name, engine = CHOSEN if frozen and o.engine == AUTO else chosen(o), None
     if name != TORCH:
         try:
-            graph = frozen or kept(o, preprocessing.at(side))
-            engine = started(name, graph, parallel.threads(), o.precision)
+            graph = frozen or get_or_freeze(o, preprocessing.at(side))
+            engine = start_engine(name, graph, parallel.threads(), o.precision)
         except EngineError as error:
             if o.engine != AUTO or frozen:
                 raise

@@ -96,7 +96,7 @@ def read_frozen(path: Path) -> Frozen:
         ) from None
 
 
-def recipe_of(name: str, o: SeenOptions, preprocessing: Preprocessing) -> dict[str, Any]:
+def make_recipe(name: str, o: SeenOptions, preprocessing: Preprocessing) -> dict[str, Any]:
     """The recipe of a frozen backbone."""
     identity = weights_identity(name, o.weights, o.seed)
     options: dict[str, Any] = {"backbone": name, "weights": identity}
@@ -170,7 +170,7 @@ def freeze(
     )  # fmt: skip
 
 
-def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
+def get_or_freeze(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     """The backbone of ``o``, frozen: from the store, else made and kept there.
 
     It is found without PyTorch, by what was asked for, the state of the file of weights and the
@@ -191,7 +191,7 @@ def kept(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     if place.exists():
         return read_frozen(place)
     log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)
-    frozen = freeze(o.backbone, o, preprocessing, recipe_of(o.backbone, o, preprocessing))
+    frozen = freeze(o.backbone, o, preprocessing, make_recipe(o.backbone, o, preprocessing))
     try:
         frozen.save(place)
     except AflError as error:  # a store that cannot be written costs time only

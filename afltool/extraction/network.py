@@ -139,7 +139,7 @@ class Network:
             # Of readers, about tags; pixels that are damaged are errors.
             warnings.filterwarnings("ignore", module="PIL|pydicom")
             try:
-                yield from parallel.each(work, parts)
+                yield from parallel.map_threads(work, parts)
             finally:
                 for text, (images, where) in self.remarks.items():
                     log.info("%d images, such as %s: %s", images, where, text)

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from ..backbones.families import FAMILIES, preprocessing_for, source_of
+from ..backbones.families import FAMILIES, get_source, preprocessing_for
 from ..backbones.models import described, load_backbone, weights_identity
 from ..backbones.preprocessing import Preprocessing
 from ..datasets import open_dataset, read_classes
 from ..datasets.base import ImageDataset
 from ..datasets.packed import matching
 from ..files.hdf5 import recipe, strict
-from ..options.base import fields_of
+from ..options.base import get_fields
 from ..options.common import BEHIND_COLON, FROZEN_FILE
-from ..options.datasets import DATASETS, named
+from ..options.datasets import DATASETS, parse_dataset
 from ..options.features import ExtractOptions, default_store
 from ..options.grammars import STAGES
 from ..values.arrays import Digest
@@ -32,7 +32,7 @@ ALWAYS = {"backbone", "precision", "dtype", "fraction_bits", "split", "limit", "
 
 
 @dataclass
-class Asked:
+class ExtractionRequest:
     """The request: the options, and the frozen backbone if they name the file of one."""
 
     given: ExtractOptions
@@ -77,7 +77,7 @@ class Asked:
         """
         o, side = self.given, self.side()
         if self.frozen is None:
-            described(source_of(o.backbone), o.weights, o.seed)
+            described(get_source(o.backbone), o.weights, o.seed)
             if o.nodes:  # whether the network has these is only known once it is built
                 load_backbone(o.backbone, weights="random", image_size=side, nodes=o.nodes)
         if path := BEHIND_COLON.path(o.data):
@@ -91,7 +91,7 @@ class Asked:
     def recipe(self) -> dict[str, Any]:
         """With the options as they are, or digests of what they name."""
         dataset, o = self.dataset, self.given
-        unsaid = fields_of(type(o)).keys() - ALWAYS - o.changed().keys()
+        unsaid = get_fields(type(o)).keys() - ALWAYS - o.changed().keys()
         options = o.stored(*BY_CONTENT, "node", *unsaid)
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             options["node"] = nodes[0] if len(nodes) == 1 else nodes
@@ -105,7 +105,7 @@ class Asked:
         )
         options["preprocessing"] = self.preprocessing().fingerprint()
         inputs = {"images": dataset.fingerprint, "classes": list(dataset.classes)}
-        inputs |= DATASETS.version(named(o.data)[0].name) | FAMILIES.version(
+        inputs |= DATASETS.version(parse_dataset(o.data)[0].name) | FAMILIES.version(
             o.backbone.partition(":")[0]
         )
         return recipe("extract", options, inputs)
@@ -116,12 +116,12 @@ def check_extraction(options: ExtractOptions, *, here: bool = True) -> None:
 
     ``here``: the images are extracted on this machine; elsewhere its data and devices are unknown.
     """
-    request = Asked.of(options)
-    if not (here and in_store(request)[0].exists()):
+    request = ExtractionRequest.of(options)
+    if not (here and get_store_path(request)[0].exists()):
         request.check(here)
 
 
-def in_store(request: Asked) -> tuple[Path, dict[str, Any]]:
+def get_store_path(request: ExtractionRequest) -> tuple[Path, dict[str, Any]]:
     """The path of the features in the store, whose key is a digest of their recipe, and that.
 
     One for both where images may be left out and where not: what is done serves both.

@@ -21,9 +21,9 @@ from ..files.heads import check_fits
 from ..files.tables import Cell
 from ..heads.base import Head
 from ..heads.calibration import CalibratedHead
-from ..heads.checks import reported_scores
+from ..heads.checks import compute_reported_scores
 from ..math.gram import FixedPoint, Rows
-from ..math.metrics.figures import best, cut
+from ..math.metrics.figures import cut_blocks, top_classes
 from ..options.evaluation import Predict
 from ..options.features import NetworkOptions
 from ..values.arrays import F64, I64, Array
@@ -31,12 +31,12 @@ from ..values.text import difference, json_text
 from .engines import load_network
 from .frozen import read_frozen
 from .network import Network
-from .space import options_for, preprocessing_of, space_of
+from .space import get_preprocessing, make_space, options_for
 
 IMAGES = 256  # items of a block
 
 
-class ItemBlock(NamedTuple):
+class RowBatch(NamedTuple):
     """Items by name, and their rows."""
 
     names: Sequence[str]
@@ -47,7 +47,7 @@ class ItemSource(NamedTuple):
     """Items in order: their number, and what reads their blocks."""
 
     size: int
-    blocks: Callable[[], Iterator[ItemBlock]]
+    blocks: Callable[[], Iterator[RowBatch]]
 
 
 #: Of rows: classes with the highest scores (n, top), their scores, and what else stands in columns.
@@ -84,7 +84,7 @@ class Scorer:
         counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
         return {"errors": self.errors, "predicted": counts}
 
-    def scored(self, block: ItemBlock) -> tuple[ItemBlock, Scored]:
+    def scored(self, block: RowBatch) -> tuple[RowBatch, Scored]:
         """A block with what the head gives to its rows, in any thread."""
         more: list[list[Any]] = [[] for _ in range(len(block.X))]
         if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
@@ -92,12 +92,12 @@ class Scorer:
             S, more = self.head.of_values(V), self._sets(self.head, V)
         else:
             S = self.head.decision_function(block.X)
-        order, R = best(S, self.top), reported_scores(self.head, S)
+        order, R = top_classes(S, self.top), compute_reported_scores(self.head, S)
         if self.options.scores:
             more = [[*one, *scores] for one, scores in zip(more, R.tolist(), strict=True)]
         return block, (order, np.take_along_axis(R, order, axis=1), more)
 
-    def rows(self, block: ItemBlock, scored: Scored) -> Iterator[Sequence[Cell]]:
+    def rows(self, block: RowBatch, scored: Scored) -> Iterator[Sequence[Cell]]:
         """A list of cells for each item of a block, in the order of `columns`."""
         order, best, more = scored
         sure = best[:, 0] >= self.least
@@ -125,16 +125,16 @@ def features_source(path: Path, head: Path, header: Mapping[str, Any]) -> ItemSo
         check_fits(head, header, rows)
         size = len(rows)
 
-    def blocks() -> Iterator[ItemBlock]:
+    def blocks() -> Iterator[RowBatch]:
         with open_features(path) as rows:
-            for start, X in cut(rows.blocks(), len(header["classes"])):
+            for start, X in cut_blocks(rows.blocks(), len(header["classes"])):
                 ids = rows.row_ids[start : start + len(X)].tolist()
-                yield ItemBlock([os.fsdecode(one) for one in ids], X)
+                yield RowBatch([os.fsdecode(one) for one in ids], X)
 
     return ItemSource(size, blocks)
 
 
-def network_of(
+def make_network(
     head: Path, header: Mapping[str, Any], o: NetworkOptions, frozen: Path | None = None
 ) -> Network:
     """The network that makes features for a head; its whole feature space is compared.
@@ -148,8 +148,8 @@ def network_of(
     how = {f.name: getattr(o, f.name) for f in fields(NetworkOptions)}
     wanted = options_for(space, **how)
     graph = None if frozen is None else read_frozen(frozen)
-    network = load_network(wanted, preprocessing_of(space), graph)
-    where = difference(space, space_of(network, wanted), "in the head", "in this network")
+    network = load_network(wanted, get_preprocessing(space), graph)
+    where = difference(space, make_space(network, wanted), "in the head", "in this network")
     if where:
         raise MismatchError(
             f"the network that can be built here makes other features than those of the head "
@@ -167,16 +167,16 @@ def image_source(images: NamedImages, network: Network, space: Mapping[str, Any]
     """
     bits = space["fraction_bits"]
 
-    def blocks() -> Iterator[ItemBlock]:
-        every = _one_by_one(images, network, bits)
+    def blocks() -> Iterator[RowBatch]:
+        every = _iter_single_rows(images, network, bits)
         while part := list(islice(every, IMAGES)):
             X = np.concatenate([row for _, row in part])
-            yield ItemBlock([name for name, _ in part], X if bits is None else FixedPoint(X, bits))
+            yield RowBatch([name for name, _ in part], X if bits is None else FixedPoint(X, bits))
 
     return ItemSource(len(images), blocks)
 
 
-def _one_by_one(
+def _iter_single_rows(
     images: NamedImages, network: Network, bits: int | None
 ) -> Iterator[tuple[str, Array]]:
     """The name of each image with its row (1, d) as a feature file holds it."""

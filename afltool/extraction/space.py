@@ -1,7 +1,7 @@
 """The feature space: what rows must have in common to be added up or scored.
 
-`space_of` gives the space of a network; `options_for` the options of a network for a space, so that
-the user of a head can make features for it. Callers compare the space of the rebuilt network with
+`make_space` gives the space of a network; `options_for` the options of a network for a space, so
+that a head's user can make features for it. Callers compare the space of the rebuilt network with
 the whole space, so a field that `options_for` does not know is refused by name, never ignored. How
 files become RGB (`afltool.datasets.pixels`) has no field, as there is one way.
 """
@@ -25,7 +25,7 @@ OWN_SPACE = ("openvino",)  # engines whose features differ more than those of Py
 _OUTPUT = "output of "  # of a node that --node named; see `afltool.backbones.nodes`
 
 
-def space_of(network: Network, o: ExtractOptions) -> dict[str, Any]:
+def make_space(network: Network, o: ExtractOptions) -> dict[str, Any]:
     """The space of the rows that ``network`` makes, stored as ``o`` says."""
     backbone, preprocessing = network.backbone, network.preprocessing
     return {
@@ -54,7 +54,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             f"the features of {space.get('backbone')!r} were imported, so the network that made "
             "them is not known here: give a feature file of them instead of images"
         )
-    way = preprocessing_of(space)
+    way = get_preprocessing(space)
     try:
         views = parse_views(str(space["views"])) if "views" in space else Views()
         if how.get("engine", AUTO) == AUTO and "engine" in space:
@@ -66,7 +66,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
             backbone=space["backbone"],
             image_size=views.inner(way.crop),
             views=str(views) or None,
-            node=_nodes_of(space),
+            node=_get_node_value(space),
             precision=space["precision"],
             **how,
         )
@@ -74,7 +74,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         raise CorruptFileError(f"the feature space {dict(space)} has no {error}") from None
 
 
-def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
+def _get_node_value(space: Mapping[str, Any]) -> tuple[str, ...]:
     """The value of ``--node``, reconstructed from a space."""
     if "slices" in space:
         slices = [Node(str(one["name"]), None, float(one["scale"])) for one in space["slices"]]
@@ -84,7 +84,7 @@ def _nodes_of(space: Mapping[str, Any]) -> tuple[str, ...]:
     return (named,) if node.startswith(_OUTPUT) and node != WHOLE else ()
 
 
-def preprocessing_of(space: Mapping[str, Any]) -> Preprocessing:
+def get_preprocessing(space: Mapping[str, Any]) -> Preprocessing:
     """How images are prepared in ``space``. `CorruptFileError`: in no possible way."""
     described = space.get("preprocessing")
     try:

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from ..errors import AflError, CorruptFileError, MismatchError, UsageError
 from ..heads import HEADS, read_head
-from ..values.text import difference, json_text, shown
+from ..values.text import difference, escape_line, json_text
 from .keys import DOMAIN, Keys, Party, canonical
 
 LARGEST = 4 << 20  # bytes of session.json
@@ -40,7 +40,7 @@ def _expect(what: str, expected: str, good: object, found: object) -> None:
         raise UsageError(f"{what}: expected {expected}, found {str(found)[:200]!r}")
 
 
-def _within(what: str, value: Any, least: int, most: int) -> None:
+def _check_within(what: str, value: Any, least: int, most: int) -> None:
     good = type(value) is int and least <= value <= most
     _expect(what, f"a whole number from {least} to {most}", good, value)
 
@@ -50,7 +50,7 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, parts), default=0) if isinstance(value, Mapping | list) else 0
 
 
-def _converted(what: str, value: Any, kind: Any) -> Any:
+def _convert(what: str, value: Any, kind: Any) -> Any:
     try:
         return convert(value, kind)
     except ValidationError as error:
@@ -140,17 +140,17 @@ class Agreement:
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self), include_extras=True).items():
             value = to_builtins(getattr(self, name))  # made anew: a `Struct` checks nothing
-            object.__setattr__(self, name, _converted(name, value, kind))
+            object.__setattr__(self, name, _convert(name, value, kind))
         n, least = len(self.members), 3 if self.masked else 2
         for what in ("name", "key"):
             times = Counter(getattr(p, what).casefold() for p in (*self.members, self.server))
             if twice := [k for k, seen in times.items() if seen > 1]:
                 raise MismatchError(f"two parties have the {what} {twice[0]!r}, or one like it")
-        _within("members", n, least, 200)
+        _check_within("members", n, least, 200)
         _expect("members", "them sorted", list(self.members) == sorted(self.members), n)
-        _within("threshold", self.threshold, max(least, n // 2 + 1), n)
+        _check_within("threshold", self.threshold, max(least, n // 2 + 1), n)
         self._check_head()
-        _converted("space", self.space, Space)
+        _convert("space", self.space, Space)
         groups = self.evaluation.groups if self.evaluation else ()
         columns = self.space.get("columns", ())
         for what, names in (("classes", self.classes), ("groups", groups), ("columns", columns)):
@@ -161,18 +161,20 @@ class Agreement:
         if self.noise is not None:
             if not self.masked or self.scale is not None or self.evaluation is not None:
                 raise UsageError("noise needs masks, and neither a scale nor an evaluation")
-            _within("colluding", self.noise.colluding, 0, self._most_colluding)
-            _within("max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0)
+            _check_within("colluding", self.noise.colluding, 0, self._most_colluding)
+            _check_within(
+                "max_rows with noise, where a refusal would tell of rows", self.max_rows, 0, 0
+            )
         else:
             _expect("max_rows (--max-rows)", "at least 1", self.max_rows, 0)
-        _within("min_rows", self.min_rows, 0, self.max_rows)
+        _check_within("min_rows", self.min_rows, 0, self.max_rows)
 
     def _check_head(self) -> None:
         """Refuse options that are not exactly those that the head itself writes."""
         name, given = self.head.name, self.head.options
         _expect("head", ", ".join(HEADS), name in HEADS, name)
         for what in (what for what, value in given.items() if type(value) is int):
-            _within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
+            _check_within(f"option {what!r} of the head", given[what], -MOST_OPTION, MOST_OPTION)
         written = read_head(name, given).options.as_dict()
         where = difference(written, given, "of the head", "agreed")
         same = canonical(written) == canonical(given)
@@ -233,7 +235,9 @@ class Agreement:
                 return made
             raise ValueError("it is not as afltool writes it")
         except (AflError, TypeError, LookupError, ValueError, AttributeError, RecursionError) as e:
-            raise CorruptFileError(f"the session file is damaged or refused: {shown(e)}") from None
+            raise CorruptFileError(
+                f"the session file is damaged or refused: {escape_line(e)}"
+            ) from None
 
     @property
     def text(self) -> bytes:

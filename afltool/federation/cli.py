@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..options.base import Holds, Options, Writes, option
 from ..options.common import Output
 from ..options.features import NamedRows
-from ..plugins import install, located
+from ..plugins import import_object, install
 
 EXTRA = ("cryptography", "nacl", "bcrypt", "fsspec")
 Out = Annotated[Path, Writes()]
@@ -182,7 +182,7 @@ def carry_out(o: Options) -> None:
     """Do what a command says, and print what comes of it."""
     name = type(o).__name__
     try:
-        made = located(f".commands:{FUNCTIONS.get(name, name.lower())}", __package__)(o)
+        made = import_object(f".commands:{FUNCTIONS.get(name, name.lower())}", __package__)(o)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise

@@ -13,15 +13,15 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..cli._console import say_lines, tell
+from ..cli._console import print_lines, print_message
 from ..embeddings import TABLES
 from ..errors import CorruptFileError, InputError, MismatchError, UnreachableError, UsageError
 from ..files.atomic import private_folder, write_bytes, write_once, write_text
 from ..files.counts import evaluations, read_counts
-from ..files.heads import head_from, rows_of, save_head
+from ..files.heads import get_row_facts, head_from, save_head
 from ..files.schema import SUMMARY, versions
 from ..files.tables import write_json
-from ..options.base import fields_of, flag
+from ..options.base import flag, get_fields
 from ..options.features import Import, NamedRows
 from ..progress import log, stop_point
 from ..stages.import_embeddings import import_embeddings, options_as
@@ -30,7 +30,7 @@ from ..values.text import COLUMNS, json_text
 from . import keys
 from .agreement import LARGEST, Agreement, Budget, Consent, Counted, usual_threshold
 from .cli import Join, Leave, Locked, NewKeys, NewSession, Party, Report, Serve, Status
-from .compute import Layout, described, first_head
+from .compute import Layout, describe_head, first_head
 from .ledger import Ledger
 from .noise import Noise, epsilon
 from .place import Place
@@ -58,7 +58,7 @@ def _passphrase(o: Locked) -> bytes | None:
 def create(o: NewSession | Leave) -> None:
     """Make a session, and print its terms and its code."""
     agreed = new(o) if isinstance(o, NewSession) else follow(o)
-    say_lines(f"{in_words(agreed)}\n{'code':>12}  {agreed.code}\n")
+    print_lines(f"{format_text(agreed)}\n{'code':>12}  {agreed.code}\n")
 
 
 def new(o: NewSession) -> Agreement:
@@ -67,17 +67,17 @@ def new(o: NewSession) -> Agreement:
     people = {keys.load_public(f) for f in files} - {server := keys.load_public(o.server)}
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
-    names = {*fields_of(NamedRows), "classes", *(("fraction_bits",) if scale is None else ())}
+    names = {*get_fields(NamedRows), "classes", *(("fraction_bits",) if scale is None else ())}
     given = {name: value for name, value in o.changed().items() if name in names}
     with TemporaryDirectory() as at:
         how = {**(units if scale is None else RAW), **given}
-        rows = rows_of(features(o.data, Path(at) / "rows.h5", how, given))
+        rows = get_row_facts(features(o.data, Path(at) / "rows.h5", how, given))
     first = head_from(o.head)[0].bind(rows.space["dim"], len(rows.classes))
     budget = o.dp_epsilon, o.dp_delta, o.clip, o.colluding
     agreed = Agreement(
         members=tuple(sorted(people)),
         server=server,
-        head=described(first),
+        head=describe_head(first),
         space=rows.space if scale is None else {**rows.space, **units},
         classes=tuple(rows.classes),
         protection=o.protection,
@@ -88,7 +88,7 @@ def new(o: NewSession) -> Agreement:
         scale=scale,
         evaluation=Counted(o.groups, o.min_cell) if o.evaluate else None,
     )
-    return _written(agreed, o.out)
+    return _is_written(agreed, o.out)
 
 
 def features(path: Path, out: Path, how: Mapping[str, Any], given: Collection[str] = ()) -> Path:
@@ -101,7 +101,7 @@ def features(path: Path, out: Path, how: Mapping[str, Any], given: Collection[st
     return made
 
 
-def _written(agreed: Agreement, out: Path) -> Agreement:
+def _is_written(agreed: Agreement, out: Path) -> Agreement:
     lines(agreed)  # refuses noise that cannot be, and the like
     private_folder(out)  # totals will lie in it
     write_bytes(agreed.text, out / SESSION)
@@ -121,7 +121,7 @@ def read_session(at: Path | Place) -> Agreement:
     return Agreement.parse(data)
 
 
-def in_words(agreed: Agreement) -> str:
+def format_text(agreed: Agreement) -> str:
     """`lines` as text."""
     return "\n".join(f"{k:>12}  {v}" for k, v in lines(agreed).items())
 
@@ -184,25 +184,25 @@ def serve(o: Serve) -> Path | None:
     """Turns of the server; returns the head's file, None where the session goes on."""
     server = Server(_place(o), o.out, read_session(o.out), keys.load(o.key, _passphrase(o)))
     server.deadline = None if o.deadline is None else 3600 * o.deadline
-    tell(f"session: read this code out by telephone: {server.agreed.code}")
+    print_message(f"session: read this code out by telephone: {server.agreed.code}")
     return run(server, o)
 
 
 def join(o: Join) -> Path | None:
     """Turns of a member, as `serve`; before somebody has approved all terms these alone."""
     if o.approve is None and not (o.out / SESSION).exists():
-        say_lines(what_is_agreed(o))
+        print_lines(describe_agreement(o))
         raise UsageError(
             "Nothing was sent. If you agree, ask for the code by phone: --approve CODE"
         )
     return run(member(o), o)
 
 
-def what_is_agreed(o: Join) -> str:
+def describe_agreement(o: Join) -> str:
     """What would be approved, in words, but not the code; and who is new, or has another key."""
     me, agreed = keys.load(o.key, _passphrase(o)), read_session(Place(o.url))
     files = (state() / "people").glob("[0-9a-f]*")  # by key, each a file that stays as it is
-    known, text = {p.name: p.read_text(errors="replace") for p in files}, f"{in_words(agreed)}\n"
+    known, text = {p.name: p.read_text(errors="replace") for p in files}, f"{format_text(agreed)}\n"
     for name, person in agreed.people.items():
         if person != me.party and known.get(person.key) != name:
             other = "has ANOTHER KEY than before" if name in known.values() else "is new here"
@@ -260,7 +260,7 @@ def _place(o: Party) -> Place:
         raise UsageError(f"{o.url} is the place that all reach: your folder -o cannot be in it")
     place = Place(o.url)
     if (path := o.out / COSTS).exists():  # of an earlier process
-        place.up, place.down = keys.read_as(tuple[int, int], path)
+        place.up, place.down = keys.read_typed(tuple[int, int], path)
     return place
 
 
@@ -310,7 +310,7 @@ def finish(party: Replica) -> Path:
         "session": agreed.digest,
         "party": party.me.name,
         "members": sorted(one.name for one in totals[-1].clients),
-        "signed": keys.read_as(list[str], folder / FINISHED),
+        "signed": keys.read_typed(list[str], folder / FINISHED),
         "head": party.head(number).digest(),
         "totals": [one.digest() for one in totals],
         "bytes_up": party.place.up,
@@ -339,7 +339,7 @@ def follow(o: Leave) -> Agreement:
     old, leavers = read_session(o.folder), {*o.without}
     if unknown := sorted(leavers - {p.name for p in old.members}):
         raise UsageError(f"no members of {o.folder}: {', '.join(unknown)}")
-    signed = {keys.read_as(Consent, path) for path in o.consent}
+    signed = {keys.read_typed(Consent, path) for path in o.consent}
     if missing := sorted(leavers - {c.name for c in signed if c.session == old.digest}):
         raise UsageError(
             f"{', '.join(missing)} must sign that they leave, since both sums tell theirs: afltool "
@@ -348,13 +348,13 @@ def follow(o: Leave) -> Agreement:
     stay = tuple(p for p in old.members if p.name not in leavers)
     threshold, consents = min(old.threshold, len(stay)), tuple(sorted({*old.consents, *signed}))
     made = replace(old, members=stay, threshold=threshold, consents=consents)
-    return _written(replace(made, follows=old.digest, nonce=token_hex(16)), o.out)
+    return _is_written(replace(made, follows=old.digest, nonce=token_hex(16)), o.out)
 
 
 def status(o: Status) -> None:
     """Print the terms, and whom the session waits for."""
     agreed = read_session(place := Place(o.url))
-    say_lines(f"{in_words(agreed)}\n{waiting(place, agreed)}\n")
+    print_lines(f"{format_text(agreed)}\n{waiting(place, agreed)}\n")
 
 
 def waiting(place: Place, agreed: Agreement) -> str:
@@ -364,12 +364,12 @@ def waiting(place: Place, agreed: Agreement) -> str:
     """
     rounds = len(first_head(agreed).schedule())
     rounds += (agreed.scale is not None) + (agreed.evaluation is not None)
-    number, kind, late = _late(place, agreed, rounds)
+    number, kind, late = _describe_missing(place, agreed, rounds)
     said = f"waiting for the {kind} of {', '.join(late)}" if late else "solved"
     return f"round {number} of {rounds} at most: {said}" if number else f"roll-call: {said}"
 
 
-def _late(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
+def _describe_missing(place: Place, agreed: Agreement, rounds: int) -> tuple[int, str, list[str]]:
     """The round, and which message of whom is the next one; of nobody at the end."""
 
     def late(kind: str, number: int, who: list[str]) -> list[str]:
@@ -399,7 +399,7 @@ def report(o: Report) -> dict[str, Any] | Path:
 
     if not (path := o.folder / SUMMARY).is_file():
         raise InputError(f"{o.folder} holds no session that is over: it has no {SUMMARY}")
-    facts = keys.read_as(dict[str, Any], path)
+    facts = keys.read_typed(dict[str, Any], path)
     if o.out is None:
         return facts
     if o.out.suffix != ".html":

@@ -42,18 +42,18 @@ def first_head(agreed: Agreement) -> Head:
     return head
 
 
-def described(head: Head) -> Named:
+def describe_head(head: Head) -> Named:
     """What an agreement says of a head before its first round."""
     return Named(head.name, head.options.as_dict(), head.digest())
 
 
-def statistics_of(agreed: Agreement, head: Task, blocks: Iterable[Block]) -> Statistics:
+def compute_statistics(agreed: Agreement, head: Task, blocks: Iterable[Block]) -> Statistics:
     """What a site sums of its rows for a head."""
     context = Context(agreed.space, agreed.classes, binding(head))
     return base.statistics_of(head, blocks, {}, context)[0]
 
 
-def solved(head: H, total: Statistics, ridge: float | None = None) -> H:
+def solve_next(head: H, total: Statistics, ridge: float | None = None) -> H:
     """The head one phase further, as everybody solves it; ``ridge``: in place of its own."""
     if ridge is not None:
         options: Any = head.options  # of a head that has a ridge
@@ -136,14 +136,14 @@ class Layout:
         return total
 
 
-def packed(before: Head, after: Head) -> bytes:
+def pack_arrays(before: Head, after: Head) -> bytes:
     """The arrays that a solve has made or changed, by name."""
     known, arrays = before.state_dict(), after.state_dict()
     names = [n for n in sorted(arrays) if n not in known or not np.array_equal(arrays[n], known[n])]
     return msgpack.encode({name: arrays[name].tobytes() for name in names})
 
 
-def adopted(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
+def adopt_last_bits(before: Head, mine: Head, total: Statistics, data: bytes) -> Head:
     """The head with the server's last bits, after comparing it with this site's own solve."""
     arrays, theirs = mine.state_dict(), dict(before.state_dict())
     try:

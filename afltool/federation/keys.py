@@ -154,7 +154,7 @@ def derive(secret: bytes, *purpose: object) -> bytes:
     return HKDF(SHA256(), 32, None, info).derive(secret)
 
 
-def cipher_between(mine: Private, theirs: bytes, *purpose: object) -> AESGCM:
+def make_cipher(mine: Private, theirs: bytes, *purpose: object) -> AESGCM:
     """The cipher between a key that is made for one message and forgotten, and its reader's."""
     return AESGCM(derive(exchange(mine, theirs), "box", *purpose))
 
@@ -163,7 +163,7 @@ def canonical(value: Any) -> bytes:
     return canonical_json(value).encode()
 
 
-def read_as(kind: type[T], path: Path) -> T:
+def read_typed(kind: type[T], path: Path) -> T:
     """What a JSON file of this party holds: of this type, and nothing beside it."""
     value = read_json(path, "what afltool has written")
     try:
@@ -214,7 +214,7 @@ class Box:
         about = self.session, *about
         if mine is None:
             return AESGCM(derive(self.group, *about))
-        return cipher_between(mine, theirs, *about, once.hex())
+        return make_cipher(mine, theirs, *about, once.hex())
 
     def is_of(self, kind: str, number: int, sender: Party, data: bytes) -> bool:
         """Whether it is this message, as its sender has signed it."""

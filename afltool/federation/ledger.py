@@ -28,7 +28,7 @@ from ..errors import MismatchError
 from ..files.atomic import write_once
 from ..files.locks import alone
 from .agreement import Agreement
-from .keys import canonical, read_as
+from .keys import canonical, read_typed
 from .rows import Raw
 
 Hashes = NDArray[np.uint64]
@@ -79,7 +79,9 @@ class Ledger:
         ``rows``, ``labels``: as `hashes` has them.
         """
         now = Summed.of(agreed, inside, labels)
-        rounds = {path: read_as(Summed, path) for path in sorted(self.folder.glob("*/*/people-*"))}
+        rounds = {
+            path: read_typed(Summed, path) for path in sorted(self.folder.glob("*/*/people-*"))
+        }
         follows = {path.parts[-3]: before.follows for path, before in rounds.items()}
         goes_on = agreed.follows not in follows  # or whose consents would count there, too?
         # A scale follows from the rows of all sites, and other groups may differ in a few rows.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptFileError
 from .agreement import Agreement
-from .keys import Keys, cipher_between, derive, exchange
+from .keys import Keys, derive, exchange, make_cipher
 
 Words = NDArray[np.uint64]
 PRIME = 2**256 + 297  # the smallest prime above 2^256, so that any 32 bytes are a secret
@@ -29,7 +29,7 @@ SHARE = 33  # bytes of a number below PRIME
 OWN, PAIRS = "own", "pairs"  # the two secrets, b_u and s_u
 
 
-def split(secret: bytes, threshold: int, places: Iterable[int]) -> list[bytes]:
+def split_secret(secret: bytes, threshold: int, places: Iterable[int]) -> list[bytes]:
     """Shares f(place) of f(0) = secret, f a random polynomial of degree t − 1."""
     f = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
     values = (sum(c * pow(x, k, PRIME) for k, c in enumerate(f)) for x in places)
@@ -50,14 +50,16 @@ def join(shares: Mapping[int, bytes]) -> bytes:
 FIRST, HASHES, BOX = 96, 64, 2 * SHARE + 16  # bytes of the parts of an `Offer`
 
 
-def offered(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
+def make_offer(agreed: Agreement, number: int, giver: str, drawn: bytes) -> bytes:
     """An `Offer` of s_u and b_u, 32 bytes each; the key of its boxes is forgotten."""
     about, once = Offer(agreed, number, giver, b"").about, X25519PrivateKey.generate()
     pairs, own = drawn[:32], drawn[32:]
-    parts = [public_of(pairs), _hash(about, "", own), once.public_key().public_bytes_raw()]
-    shares = (split(secret, agreed.threshold, agreed.places.values()) for secret in (pairs, own))
+    parts = [derive_public(pairs), _hash(about, "", own), once.public_key().public_bytes_raw()]
+    shares = (
+        split_secret(secret, agreed.threshold, agreed.places.values()) for secret in (pairs, own)
+    )
     for holder, pair, one in zip(agreed.members, *shares, strict=True):
-        cipher = cipher_between(once, holder.agreeing, about, holder.key)
+        cipher = make_cipher(once, holder.agreeing, about, holder.key)
         box = cipher.encrypt(bytes(12), pair + one, None)  # the key is used once
         parts += [_hash(about, PAIRS, pair), _hash(about, OWN, one), box]
     return b"".join(parts)
@@ -96,7 +98,7 @@ class Offer:
 
     def held(self, me: Keys) -> dict[str, bytes]:
         """My shares of both secrets; of a box that is rubbish some that nobody takes."""
-        cipher = cipher_between(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
+        cipher = make_cipher(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
         try:
             text = cipher.decrypt(bytes(12), self.part(me.name)[1], None)
         except InvalidTag:
@@ -111,7 +113,7 @@ class Offer:
         if len(right) < self.agreed.threshold:
             return None, wrong
         secret = join({self.agreed.places[n]: answers[n] for n in right[: self.agreed.threshold]})
-        known = public_of(secret) if kind == PAIRS else _hash(self.about, "", secret)
+        known = derive_public(secret) if kind == PAIRS else _hash(self.about, "", secret)
         if known != (self.public if kind == PAIRS else self.data[32:64]):
             who = f"{self.giver!r} broke the rules in round {self.number}"
             raise CorruptFileError(f"{who}: its shares open nothing")
@@ -122,7 +124,7 @@ def offer_size(agreed: Agreement) -> int:
     return FIRST + (HASHES + BOX) * len(agreed.members) if agreed.masked else 0
 
 
-def public_of(secret: bytes) -> bytes:
+def derive_public(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 

@@ -107,11 +107,11 @@ def clip_rows(values: NDArray[np.int16], radius: int) -> NDArray[np.int16]:
 def discrete_gaussian(n: int, sigma: float) -> I64:
     """n integers k with probability ∝ exp(−k²/2σ²): Canonne, Kairouz and Steinke, algorithm 3."""
     if sigma > ONE_DRAW:  # two draws, whose 52 bits each reach every integer of the tails
-        return _drawn(n, sigma * 0.5**0.5) + _drawn(n, sigma * 0.5**0.5)
-    return _drawn(n, sigma)
+        return _draw(n, sigma * 0.5**0.5) + _draw(n, sigma * 0.5**0.5)
+    return _draw(n, sigma)
 
 
-def _drawn(n: int, sigma: float) -> I64:
+def _draw(n: int, sigma: float) -> I64:
     parts, left, scale = [np.empty(0, np.int64)], n, math.floor(sigma) + 1
 
     def uniforms(k: int) -> F64:

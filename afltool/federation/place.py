@@ -49,7 +49,7 @@ class Place:
 
     def read(self, name: str, most: int) -> bytes | None:
         """A whole file; None: nothing is there; b"": not regular, readable, or within ``most``."""
-        found = self._reach(most, partial(_read, most=most), name)
+        found = self._reach(most, partial(_read_file, most=most), name)
         self.down += len(found or b"")
         return found
 
@@ -64,7 +64,7 @@ class Place:
 
         def reach() -> None:
             try:
-                fs, root = self._fs or _opened(self._url, self.url)
+                fs, root = self._fs or _open_connection(self._url, self.url)
                 self._fs = None  # after a failure a new one
                 found = work(fs, f"{root}/{name}")
                 self._fs = fs, root
@@ -100,7 +100,7 @@ def _size(fs: Any, path: str) -> int | None:
     return max(0, int(found["size"] or 0)) if is_file else 0
 
 
-def _read(fs: Any, path: str, most: int) -> bytes | None:
+def _read_file(fs: Any, path: str, most: int) -> bytes | None:
     size = _size(fs, path)
     if not size or size > most:
         return None if size is None else b""
@@ -137,7 +137,7 @@ def no_address(shown: str, why: str = "") -> UsageError:
     )
 
 
-def _opened(url: str, shown: str) -> tuple[Any, str]:
+def _open_connection(url: str, shown: str) -> tuple[Any, str]:
     """A new connection; nobody else's, since one that broke would be handed out again."""
     from fsspec.core import url_to_fs
 

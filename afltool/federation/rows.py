@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InvalidDataError, MismatchError
 from ..files.features import open_features
 from ..files.hdf5 import Header, check_unchanged, read_header
-from ..files.heads import rows_of
+from ..files.heads import get_row_facts
 from ..files.partitions import ClientRows
 from ..heads.base import Block
 from ..heads.scaling import ScalingHead
@@ -134,7 +134,7 @@ def _check_file(agreed: Agreement, path: Path) -> Header:
     units = ("dtype", "fraction_bits") if agreed.scale is not None else ()
     ours, theirs = (
         {"classes": list(one.classes), **{k: v for k, v in one.space.items() if k not in units}}
-        for one in (agreed, rows_of(path))
+        for one in (agreed, get_row_facts(path))
     )
     if where := difference(ours, theirs, "agreed", f"in {path}"):
         raise MismatchError(f"the rows of {path} are not those of the session: {where}")

@@ -39,7 +39,7 @@ from ..values.names import COUNTS
 from ..values.statistics import Context, Statistics
 from . import compute, masking
 from .agreement import LARGEST, Agreement, Digest
-from .compute import Layout, check_point, first_head, solved
+from .compute import Layout, check_point, first_head, solve_next
 from .keys import OVERHEAD, Box, Keys, canonical, name_of
 from .ledger import Hashes, Ledger
 from .masking import OWN, PAIRS, SHARE, Offer, Words, offer_size
@@ -295,7 +295,7 @@ class Replica(ABC):
     def scale(self) -> Scaling | None:
         """By which rows are scaled, once round 1 is over."""
         task = self.task(1)
-        return solved(task, self.total(1)) if isinstance(task, Scaling) else None
+        return solve_next(task, self.total(1)) if isinstance(task, Scaling) else None
 
     def noise(self, number: int) -> Noise | None:
         return Noise.of(self.agreed, self.layout(number)) if self.agreed.noise else None
@@ -308,7 +308,7 @@ class Replica(ABC):
         if noise := self.noise(number):
             unit = 4.0 ** -self.agreed.space["fraction_bits"]
             ridge = noise.ridge(total.arrays["gram"], unit, len(total.clients))
-        return solved(head, total, ridge)
+        return solve_next(head, total, ridge)
 
     def total(self, number: int) -> Statistics:
         """The sum of a round, from what its members have sent."""
@@ -465,7 +465,7 @@ class Member(Replica):
         if not self.agreed.masked:
             return b""
         drawn = write_once(self.folder / f"secrets-{number}", secrets.token_bytes(64))
-        return masking.offered(self.agreed, number, self.me.name, drawn)
+        return masking.make_offer(self.agreed, number, self.me.name, drawn)
 
     def gathered(self, number: int) -> Statistics:
         """This site's statistics for a round."""
@@ -478,7 +478,7 @@ class Member(Replica):
             else:
                 radius, test = noise.radius if noise else None, task.phase() == COUNTS
                 blocks = self.rows.blocks(self.agreed, test, self.scale, radius)
-            self._gathered = {number: compute.statistics_of(self.agreed, task, blocks)}
+            self._gathered = {number: compute.compute_statistics(self.agreed, task, blocks)}
         return self._gathered[number]
 
     def protected(self, number: int) -> bytes:
@@ -542,7 +542,7 @@ class Member(Replica):
         after = self._solved[number]
         if self.solves(number):
             found = self.need("head", number + 1, self.agreed.server.name)
-            after = compute.adopted(self.head(number), after, total, found)
+            after = compute.adopt_last_bits(self.head(number), after, total, found)
         self.keep_head(number + 1, after)
 
 
@@ -564,7 +564,7 @@ class Server(Replica):
         while True:
             head = self.head(number)
             if number > 1 and self.solves(number - 1):
-                self.post("head", number, partial(compute.packed, self.head(number - 1), head))
+                self.post("head", number, partial(compute.pack_arrays, self.head(number - 1), head))
             if self.task(number) is None:
                 break
             self.close(number)

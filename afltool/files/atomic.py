@@ -38,7 +38,7 @@ def replacing(
     partial = partial_path(path)
     with writer_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = _locked(partial)
+        lock = _open_locked(partial)
     try:
         with writer_errors(path):
             if go_on is None or not go_on(partial):
@@ -58,7 +58,7 @@ def replacing(
         os.close(lock)
 
 
-def _locked(partial: Path) -> int:
+def _open_locked(partial: Path) -> int:
     """The descriptor of a partial file, made if it is not there, and locked; refused if foreign."""
     descriptor = os.open(partial, PARTIAL_FLAGS, 0o666)
     try:
@@ -74,7 +74,7 @@ def _locked(partial: Path) -> int:
         os.close(descriptor)
         raise
     os.close(descriptor)
-    return _locked(partial)
+    return _open_locked(partial)
 
 
 def _sync_folder(folder: Path) -> None:

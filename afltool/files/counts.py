@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InvalidDataError, UsageError
 from ..heads import make_options
-from ..heads.evaluation import GROUPS, EvaluationOptions, of_head, shapes_of
+from ..heads.evaluation import GROUPS, EvaluationOptions, head_array_name, round_shapes
 from ..inputs import is_hdf5
 from ..math.metrics import counting
 from ..math.metrics import from_counts as fc
@@ -21,7 +21,7 @@ from ..values.arrays import F64, I64
 from ..values.names import COUNTS
 from ..values.statistics import Statistics
 from ..values.text import difference
-from .hdf5 import damaged, read_header
+from .hdf5 import damage_message, read_header
 from .statistics import load_statistics
 
 Figure = dict[str, Any]
@@ -91,31 +91,31 @@ def read_counts(path: Path | str) -> Counts:
         raise UsageError(f"{found}: write some with afltool evaluate HEAD FEATURES --counts -o DIR")
     options = make_options(s.context.head["name"], s.context.head["options"])
     assert isinstance(options, EvaluationOptions)
-    many = of_head(counting.TALLIES, 0) in s.arrays  # older files have matrices of any size
-    wanted = shapes_of(options, len(s.context.classes), many)
+    many = head_array_name(counting.TALLIES, 0) in s.arrays  # older files have matrices of any size
+    wanted = round_shapes(options, len(s.context.classes), many)
     shapes = {name: a.shape for name, a in s.arrays.items()}
     if where := difference(wanted, shapes, "expected", f"in {path}"):
-        raise damaged(path, f"its arrays are not those of its heads: {where}")
-    heads = tuple(_of_head(s, options, number) for number in range(len(options.described)))
+        raise damage_message(path, f"its arrays are not those of its heads: {where}")
+    heads = tuple(_select_head(s, options, number) for number in range(len(options.described)))
     return Counts(path, s, heads, options.groups)
 
 
-def _of_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
+def _select_head(s: Statistics, options: EvaluationOptions, number: int) -> HeadCounts:
     def array(name: str) -> Any:
-        return s.arrays.get(of_head(name, number))
+        return s.arrays.get(head_array_name(name, number))
 
     entry, edges = options.described[number], np.array(options.bins[number].edges)
     tallies, confusion, groups = map(array, (counting.TALLIES, counting.CONFUSION, GROUPS))
     if groups is not None:
         own = groups.sum(axis=2) if tallies is None else groups[:, 1]
-        groups = _held_back(groups, own.sum(axis=1), options.min_group)
+        groups = _hold_back(groups, own.sum(axis=1), options.min_group)
     ranks, scores, confidence = map(array, ("ranks", "scores", "confidence"))
     tally = Tally.of(confusion) if tallies is None else Tally(*tallies)
     about = entry["name"], entry["digest"], entry["probabilities"], edges
     return HeadCounts(*about, tally, confusion, ranks, scores, confidence, groups)
 
 
-def _held_back(groups: I64, sizes: I64, least: int) -> I64:
+def _hold_back(groups: I64, sizes: I64, least: int) -> I64:
     """What is counted of groups of these sizes, −1 in those of few rows, and in the next smallest
     ones until two are held back that have ``least`` rows: all rows less the groups that are shown
     would tell one."""
@@ -136,10 +136,10 @@ def evaluations(counts: Counts) -> list[dict[str, Any]]:
     """
     if counts.rows <= 0:
         raise InvalidDataError(f"{counts.path} counts no rows: there is nothing to evaluate")
-    return [_of(counts, head) for head in counts.heads]
+    return [_select(counts, head) for head in counts.heads]
 
 
-def _of(counts: Counts, head: HeadCounts) -> dict[str, Any]:
+def _select(counts: Counts, head: HeadCounts) -> dict[str, Any]:
     names, path = counts.classes, str(counts.path)
     tops = np.cumsum(head.ranks)[: len(names) - 1].tolist()
     areas, precisions = fc.areas(head.scores), fc.average_precisions(head.scores)
@@ -168,10 +168,10 @@ def _metrics(
     for k in (3, 5):
         if k < len(head.scores):
             yield f"top-{k}", _share(int(head.ranks[:k].sum()), n)
-    yield "auc", {**_bound(fc.mean(areas)), "average": "macro"}
-    yield "average-precision", {**_bound(fc.mean(precisions)), "average": "macro"}
+    yield "auc", {**_compute_bound(fc.mean(areas)), "average": "macro"}
+    yield "average-precision", {**_compute_bound(fc.mean(precisions)), "average": "macro"}
     if head.probabilities:  # of other scores they would be no errors of probabilities
-        yield "ece", _bound(fc.ece(head.confidence, head.edges))
+        yield "ece", _compute_bound(fc.ece(head.confidence, head.edges))
 
 
 def _exact(*values: float) -> Figure:
@@ -183,7 +183,7 @@ def _share(hits: int, n: int) -> Figure:
     return _exact(hits / n if n else float("nan"), *fc.wilson(hits, n))
 
 
-def _bound(one: fc.Range) -> Figure:
+def _compute_bound(one: fc.Range) -> Figure:
     value, least, most, error = nulls((one.value, one.least, one.most, one.error))
     return {"value": value, "least": least, "most": most, "error": error, "is": "bound"}
 
@@ -199,8 +199,8 @@ def _classes(
             "sensitivity": _share(right, rows),
             "precision": _share(right, predicted),
             "f1": _exact(f1),
-            "auc": _bound(area),
-            "average-precision": _bound(precision),
+            "auc": _compute_bound(area),
+            "average-precision": _compute_bound(precision),
         }
         for name, right, rows, predicted, f1, area, precision in zip(
             names, *columns, areas, precisions, strict=True

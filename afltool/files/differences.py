@@ -12,7 +12,7 @@ from ..errors import MismatchError
 from ..values.arrays import Array
 from ..values.text import differing
 from . import hdf5
-from .statistics import clients_of
+from .statistics import get_clients
 
 #: Fields that say how and when a file was made, or that follow from what is compared.
 NOT_COMPARED = {"digest", "provenance", "report", "rounds", "kind", "clients"}
@@ -36,7 +36,7 @@ def differences(first: Path, second: Path) -> list[Difference]:
     found = [_of_field(*one) for one in (*fields, *clients)]
     ours, theirs = (hdf5.read_file(path, a["kind"])[1] for path in (first, second))
     for name in sorted(ours.keys() | theirs.keys()):
-        found += _of_arrays(name, ours.get(name), theirs.get(name))
+        found += _compare_arrays(name, ours.get(name), theirs.get(name))
     return found
 
 
@@ -48,7 +48,7 @@ def _clients(a: hdf5.Header, b: hdf5.Header) -> Iterator[tuple[str, Any, Any]]:
     """The names that one of two sums has alone, and what differs of a client of both."""
     if a["kind"] != "statistics":
         return
-    ours, theirs = ({str(k): vars(v) for k, v in clients_of(one).items()} for one in (a, b))
+    ours, theirs = ({str(k): vars(v) for k, v in get_clients(one).items()} for one in (a, b))
     if ours.keys() != theirs.keys():
         yield "clients", sorted(ours), sorted(theirs)
     for name in sorted(ours.keys() & theirs.keys()):
@@ -62,7 +62,7 @@ def _of_field(name: str, a: Any, b: Any) -> Difference:
     return {"what": name, "first": ours, "second": theirs}
 
 
-def _of_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Difference]:
+def _compare_arrays(name: str, a: Array | None, b: Array | None) -> Iterator[Difference]:
     if a is None or b is None or a.shape != b.shape:
         shapes = ("absent" if one is None else f"{list(one.shape)} {one.dtype}" for one in (a, b))
         yield dict(zip(("what", "first", "second"), (name, *shapes), strict=True))

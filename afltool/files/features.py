@@ -203,7 +203,7 @@ def open_features(path: Path | str) -> Iterator[Features]:
     path = Path(path)
     with hdf5.reading(path, "features") as (file, header):
         with hdf5.damage_as_error(path):
-            data = hdf5.checked_dataset(path, file, schema.FEATURES)
+            data = hdf5.check_dataset(path, file, schema.FEATURES)
             labels = hdf5.get_array(path, file, schema.LABELS) if schema.LABELS in file else None
             features = Features(
                 path, header, labels, hdf5.get_array(path, file, schema.ROW_IDS), data
@@ -218,14 +218,14 @@ def _check_shapes(features: Features) -> None:
     kind, counted = schema.FEATURE_TYPES[space["dtype"]], n if labels is None else len(labels)
     if (data.shape, data.dtype.str, counted) != ((n, space["dim"]), kind, n):
         found = f"features {data.shape} {data.dtype.str}, {counted} labels and {n} row ids"
-        raise hdf5.damaged(
+        raise hdf5.damage_message(
             path, f"{found} do not fit together, nor {kind} of {space['dim']} features"
         )
     if labels is None and classes:
-        raise hdf5.damaged(path, f"it has {classes} classes and no /labels")
+        raise hdf5.damage_message(path, f"it has {classes} classes and no /labels")
     if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         found = f"labels run from {labels.min()} to {labels.max()}"
-        raise hdf5.damaged(path, f"{found}, with {classes} classes")
+        raise hdf5.damage_message(path, f"{found}, with {classes} classes")
 
 
 # ---------------------------------------------------------------- writing
@@ -321,10 +321,10 @@ def _resumable(path: Path, resume_key: str) -> bool:
         return False
     try:
         with hdf5.damage_as_error(path), h5py.File(path, "r", locking=False) as file:
-            hdf5.own_objects_only(path, file)
+            hdf5.reject_external_links(path, file)
             begun = hdf5.get_attribute(file, schema.RESUME_KEY)
             if begun == resume_key:
-                rows, data = _progress(file)[0], hdf5.checked_dataset(path, file, schema.FEATURES)
+                rows, data = _progress(file)[0], hdf5.check_dataset(path, file, schema.FEATURES)
                 for start in range(0, rows, schema.CHUNK_ROWS):
                     data[start : start + schema.CHUNK_ROWS]
                 return rows <= len(data)
@@ -364,7 +364,7 @@ class RowStream:
             writer.finish(self.labels, self.row_ids, self.header)
 
 
-def rounded(
+def round_rows(
     what: str,
     path: Path,
     space: Mapping[str, Any],
@@ -389,7 +389,7 @@ def rounded(
         found.add(x, values if bits is None else real(FixedPoint(values, bits)))
         return values
 
-    yield from parallel.each(stored, parts(), lambda part: size * len(part[1]))
+    yield from parallel.map_threads(stored, parts(), lambda part: size * len(part[1]))
     if not allowed:
         with naming(path):
             found.check(columns)

@@ -28,8 +28,8 @@ from h5py import h5l, h5z
 
 from .. import errors
 from ..errors import AflError, CorruptFileError, InputError, UsageError
-from ..inputs import given_path, is_hdf5, parsed_json
-from ..memory import check_backed
+from ..inputs import check_given_path, is_hdf5, parse_json
+from ..memory import check_claimed_size
 from ..values.arrays import Array, canonical_json
 from . import schema
 from .atomic import replacing
@@ -57,19 +57,19 @@ def writing(
         mode = "r+" if os.fstat(place).st_size else "w"
         disk, file = _Disk(place, "r+b", closefd=False), None
         try:
-            with undisturbed():
+            with defer_interrupts():
                 file = _File(disk, mode)
             yield file
             put_attribute(file, schema.COMPLETE, 1)
         finally:
-            with undisturbed():
+            with defer_interrupts():
                 if file is not None:
                     file.close()
             disk.check()  # before any other error: that one would only follow from it
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Let Ctrl-C wait for the end of the block: in `_Disk.write` it would be a failed write."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -122,7 +122,7 @@ class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its 
         super().__init__(disk, mode, libver=schema.LIBVER)
 
     def flush(self) -> None:
-        with undisturbed():
+        with defer_interrupts():
             super().flush()
         self._disk.check()
 
@@ -130,13 +130,13 @@ class _File(h5py.File):  # type: ignore[misc]  # h5py has no types: to mypy its 
 # ---------------------------------------------------------------- arrays, written
 
 
-@undisturbed()
+@defer_interrupts()
 def put_attribute(file: h5py.File, name: str, value: str | int) -> None:
     """Write an attribute of the root group; texts get a fixed length."""
     file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
 
 
-@undisturbed()
+@defer_interrupts()
 def put_array(file: h5py.File, name: str, value: Array) -> None:
     """Write or replace an array, in chunks along its first axis: deflated where that pays."""
     if name in file:
@@ -154,7 +154,7 @@ def put_array(file: h5py.File, name: str, value: Array) -> None:
     for start in range(0, len(value), data.chunks[0]):
         part = np.zeros(data.chunks, value.dtype)
         part[: len(value) - start] = value[start : start + len(part)]
-        data.id.write_direct_chunk((start, *(0,) * (value.ndim - 1)), deflated(part))
+        data.id.write_direct_chunk((start, *(0,) * (value.ndim - 1)), deflate_chunk(part))
 
 
 def _pays(name: str, value: Array) -> bool:
@@ -163,14 +163,14 @@ def _pays(name: str, value: Array) -> bool:
         return _may_be_packed(name, value.dtype)
     flat, count = value.reshape(-1), SAMPLE // value.dtype.itemsize
     sample = flat[max(0, len(flat) - count) // 2 :][:count]
-    return 2 * len(deflated(sample)) <= sample.nbytes
+    return 2 * len(deflate_chunk(sample)) <= sample.nbytes
 
 
 def _may_be_packed(name: str, dtype: np.dtype[Any]) -> bool:
     return name.split("/")[0] in (schema.ARRAYS, schema.SPARSE) and dtype.kind in "iu"
 
 
-def deflated(part: Array) -> bytes:
+def deflate_chunk(part: Array) -> bytes:
     """An array's bytes as HDF5's filters shuffle and gzip read them.
 
     Counts have runs of zeros, or hardly any: Z_RLE or Z_HUFFMAN_ONLY takes a fifth to a third fewer
@@ -203,7 +203,7 @@ def put_header(file: h5py.File, kind: str, header: Header) -> Header:
 
 def write_file(path: Path, kind: str, header: Header, arrays: Mapping[str, Array]) -> Header:
     """Write one whole file of named arrays; gives the header as it is read."""
-    with writing(path, kind) as file, undisturbed():
+    with writing(path, kind) as file, defer_interrupts():
         for name, value in arrays.items():
             put_array(file, name, value)
         return put_header(file, kind, header)
@@ -253,15 +253,15 @@ def damage_as_error(path: Path) -> Iterator[None]:
     except AflError:
         raise
     except _DAMAGE as error:
-        raise damaged(path, " ".join(str(error).split())) from error
+        raise damage_message(path, " ".join(str(error).split())) from error
 
 
-def damaged(path: Path, what: str) -> CorruptFileError:
+def damage_message(path: Path, what: str) -> CorruptFileError:
     """What is said of a file that is not what its writer wrote."""
     return CorruptFileError(f"{path} is damaged: {what}; make it or fetch it again")
 
 
-def own_objects_only(path: Path, file: h5py.File) -> None:
+def reject_external_links(path: Path, file: h5py.File) -> None:
     """Raise `CorruptFileError` for a link to elsewhere, anywhere in the file; none is followed."""
     left = iter(range(MOST_OBJECTS))
 
@@ -272,22 +272,22 @@ def own_objects_only(path: Path, file: h5py.File) -> None:
         return f"it has more than {MOST_OBJECTS} objects" if next(left, None) is None else None
 
     if wrong := file.id.links.visit(look, info=True):
-        raise damaged(path, wrong)
+        raise damage_message(path, wrong)
 
 
-def checked_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
+def check_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
     """A dataset that is what it claims: plain numbers of its type, as many bytes as its shape."""
     data = file.get(name)
     if not (isinstance(data, h5py.Dataset) and _is_plain(name, data)):
-        raise damaged(path, f"/{name} is missing, or not a plain dataset")
+        raise damage_message(path, f"/{name} is missing, or not a plain dataset")
     kind, dimensions = schema.TYPES.get(name, (data.dtype.str, data.ndim))
     if kind not in (data.dtype.str, data.dtype.kind) or data.ndim != dimensions:
         has = f"has the type {data.dtype.str} and {data.ndim} dimensions"
-        raise damaged(path, f"/{name} {has}, not {kind} and {dimensions}")
+        raise damage_message(path, f"/{name} {has}, not {kind} and {dimensions}")
     size, stored, whole = data.nbytes, data.id.get_storage_size(), os.path.getsize(path)
     if not size // (schema.DEFLATE_RATIO if data.compression else 1) <= stored <= whole:
         claim = f"/{name} claims the shape {data.shape}, {size} bytes"
-        raise damaged(path, f"{claim}; it holds {stored} of the file's {whole}")
+        raise damage_message(path, f"{claim}; it holds {stored} of the file's {whole}")
     return data
 
 
@@ -307,9 +307,9 @@ def _is_plain(name: str, data: h5py.Dataset) -> bool:
 
 def get_array(path: Path, file: h5py.File, name: str, limit: int | None = None) -> Array:
     """Read a whole dataset, at most ``limit`` bytes."""
-    data = checked_dataset(path, file, name)
+    data = check_dataset(path, file, name)
     if limit is not None and data.nbytes > limit:
-        raise damaged(path, f"/{name} has more than {limit} bytes")
+        raise damage_message(path, f"/{name} has more than {limit} bytes")
     values: Array = data[()]
     return values
 
@@ -319,20 +319,20 @@ def _additive(path: Path, file: h5py.File, name: str) -> tuple[tuple[int, ...], 
 
     Of thin ones 0.3 wrote what is not 0, and beside it the shape and a bitmap of where it is.
     """
-    values, thin = checked_dataset(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
+    values, thin = check_dataset(path, file, f"{schema.ARRAYS}/{name}"), f"{schema.SPARSE}/{name}"
     if thin not in file:
         return values.shape, [values]
     shape = get_array(path, file, f"{thin}/{schema.SHAPE}", limit=1024)
     if shape.dtype.str != "<i8" or shape.ndim != 1 or shape.min(initial=0) < 0:
-        raise damaged(path, f"/{thin}/{schema.SHAPE} is not a shape")
-    return tuple(shape.tolist()), [values, checked_dataset(path, file, f"{thin}/{schema.KEPT}")]
+        raise damage_message(path, f"/{thin}/{schema.SHAPE} is not a shape")
+    return tuple(shape.tolist()), [values, check_dataset(path, file, f"{thin}/{schema.KEPT}")]
 
 
 def _whole(path: Path, shape: tuple[int, ...], parts: Sequence[h5py.Dataset]) -> Array:
     values: Array = parts[0][()]
     for kept in parts[1:]:
         if kept.dtype != np.uint8 or kept.shape != (-(-prod(shape) // 8),):
-            raise damaged(path, f"{kept.name} is not a bitmap of {prod(shape)} places")
+            raise damage_message(path, f"{kept.name} is not a bitmap of {prod(shape)} places")
         found, values = values, np.zeros(prod(shape), dtype=values.dtype)
         values[np.unpackbits(kept[()], count=len(values)).view(bool)] = found
     return values.reshape(shape)
@@ -353,7 +353,7 @@ def reading(path: Path, kind: str | None = None) -> Iterator[tuple[h5py.File, He
         file = h5py.File(path, "r", locking=False)
     with file:
         with damage_as_error(path):
-            own_objects_only(path, file)
+            reject_external_links(path, file)
             header = _checked_header(path, file, kind)
         yield file, header
 
@@ -388,11 +388,11 @@ def _checked_header(path: Path, file: h5py.File, kind: str | None) -> Header:
         raise UsageError(f"{path} is a {text} file; expected a {kind} file here")
     data = get_array(path, file, schema.HEADER, limit=schema.HEADER_LIMIT).tobytes()
     if hashlib.sha256(data).hexdigest() != get_attribute(file, schema.HEADER_SHA256):
-        raise damaged(path, "its header does not match its checksum")
+        raise damage_message(path, "its header does not match its checksum")
     if (parts := data.count(b"[") + data.count(b"{")) > schema.HEADER_PARTS:
-        raise damaged(path, f"its header has {parts} lists and objects")
+        raise damage_message(path, f"its header has {parts} lists and objects")
     nan_is_null = KINDS[str(text)].REPORTS
-    header = parsed_json(data, f"{path} is damaged: its header", nan_is_null=nan_is_null)
+    header = parse_json(data, f"{path} is damaged: its header", nan_is_null=nan_is_null)
     if "seal" in header:
         raise InputError(f"{path} is signed: finish its session with the afltool that began it")
     if wrong := misfit(header, KINDS[str(text)]):
@@ -411,14 +411,14 @@ def read_file(path: Path, kind: str, seen: Header | None = None) -> tuple[Header
     with reading(path, kind) as (file, header), damage_as_error(path):
         check_unchanged(path, header, seen)
         if strange := sorted(set(file) - {schema.HEADER, *KINDS[kind].MEMBERS}):
-            raise damaged(path, f"no {kind} file holds /{strange[0]}")
+            raise damage_message(path, f"no {kind} file holds /{strange[0]}")
         group = file.get(schema.ARRAYS)
         names = [*group] if isinstance(group, h5py.Group) else []
         summed = {name: _additive(path, file, name) for name in names}
         # Each number takes 8 bytes in memory, whatever its type in the file.
         claimed = sum(8 * prod(shape) for shape, _ in summed.values())
         held = sum(part.id.get_storage_size() for _, parts in summed.values() for part in parts)
-        check_backed(claimed, held, f"{path} is")
+        check_claimed_size(claimed, held, f"{path} is")
         groups = {schema.HEADER, schema.ARRAYS, schema.SPARSE}
         arrays = {name: get_array(path, file, name) for name in sorted(set(file) - groups)}
         whole = {f"{schema.ARRAYS}/{name}": _whole(path, *one) for name, one in summed.items()}
@@ -435,7 +435,7 @@ def check_digest(path: Path, header: Mapping[str, Any], digest: str) -> None:
     """Refuse content whose digest is not the one in the header."""
     if header["digest"] != digest:
         said = f"its header says {str(header['digest'])[:16]}…"
-        raise damaged(path, f"its content has the digest {digest[:16]}…, {said}")
+        raise damage_message(path, f"its content has the digest {digest[:16]}…, {said}")
 
 
 def read_header(path: Path, kind: str | None = None) -> Header:
@@ -471,7 +471,7 @@ def expand(paths: Sequence[str | Path]) -> list[Path]:
     Raises `InputError` for an unfinished file in a folder: without it a sum would lack a client.
     """
     found: list[Path] = []
-    for path in map(given_path, paths):
+    for path in map(check_given_path, paths):
         inside = sorted(path.glob("*.h5")) if path.is_dir() else [path]
         if unfinished := sorted(path.glob(f"*.h5{schema.PARTIAL}")):
             some = f"{len(unfinished)} files are unfinished, such as {unfinished[0]}"

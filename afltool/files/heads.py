@@ -92,10 +92,10 @@ def write_head(path: Path, made_by: Mapping[str, Any], head: Stored, **how: Any)
     """`save_head`; gives the head as a reader has it, with the errors that he would raise."""
     header = save_head(path, head, made_by, **how)
     begun = type(head).begin(head.options)
-    return HeadFile(_restored(path, begun, header, head.state_dict()), header)
+    return HeadFile(_restore_head(path, begun, header, head.state_dict()), header)
 
 
-def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
+def _begin_head(path: Path, header: Mapping[str, Any]) -> Stored:
     """The head of a header before its first phase."""
     name, options = header["name"], header["options"]
     try:
@@ -106,25 +106,31 @@ def _begun(path: Path, header: Mapping[str, Any]) -> Stored:
         raise CorruptFileError(f"{path} is of another version, or damaged: {error}") from None
 
 
-def _restored(
+def _restore_head(
     path: Path, begun: Stored, header: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> Head:
     """The head of a file from one before its first phase; nobody can write into its arrays."""
     phase, dim, classes = header["phase"], header["dim"], header["classes"] or ()
     for name, array in arrays.items():
         if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
-            raise hdf5.damaged(path, f"the array {name!r} of its head has NaN or infinite entries")
+            raise hdf5.damage_message(
+                path, f"the array {name!r} of its head has NaN or infinite entries"
+            )
     if phase is None and dim is None:
-        raise hdf5.damaged(path, "a solved head has a number of features; its header has none")
+        raise hdf5.damage_message(
+            path, "a solved head has a number of features; its header has none"
+        )
     named = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
     try:
         head = begun.restore(None if phase is None else Phase(phase), named)
         head = head if dim is None else head.bind(dim, len(classes))
     except AflError as error:
-        raise hdf5.damaged(path, str(error)) from None
+        raise hdf5.damage_message(path, str(error)) from None
     if strange := sorted(named.keys() ^ head.state_dict().keys()):
         has = "holds" if strange[0] in named else "lacks"
-        raise hdf5.damaged(path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}")
+        raise hdf5.damage_message(
+            path, f"a {head.name} head of phase {phase!r} {has} {strange[0]!r}"
+        )
     freeze(head.state_dict().values())
     return cast(Head, head)
 
@@ -133,7 +139,7 @@ def load_head(path: Path) -> HeadFile:
     """Read a head and its header; its digest is checked."""
     header, arrays = hdf5.read_file(path, "head")
     with hdf5.damage_as_error(path):
-        head = _restored(path, _begun(path, header), header, hdf5.additive(arrays))
+        head = _restore_head(path, _begin_head(path, header), header, hdf5.additive(arrays))
         hdf5.check_digest(path, header, head.digest())
     return HeadFile(head, header)
 
@@ -181,7 +187,7 @@ def check_bound(
         raise MismatchError(f"{path} does not fit the head {head}: {where}; {advice}")
 
 
-def rows_of(path: Path) -> Context:
+def get_row_facts(path: Path) -> Context:
     """What a feature file's rows are: its space and its classes."""
     header = hdf5.read_header(path, "features")
     return Context(header["space"], tuple(header["classes"]))
@@ -189,11 +195,11 @@ def rows_of(path: Path) -> Context:
 
 def new_head(name: str, options: Mapping[str, Any] | None = None) -> Head:
     """A head before its first phase; what it does not use of the options is told."""
-    tell_idle(made := make_head(name, options), options or {})
+    log_idle_options(made := make_head(name, options), options or {})
     return made
 
 
-def tell_idle(head: Head, given: Mapping[str, Any]) -> None:
+def log_idle_options(head: Head, given: Mapping[str, Any]) -> None:
     """Say which of the ``given`` options the head does not use, and what would use them."""
     for option, what in head.options.idle():
         if option in given:

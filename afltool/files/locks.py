@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import BusyError
-from ..progress import now
+from ..progress import utc_now
 from .outputs import writer_errors
 
 WAIT = 60  # seconds for work that takes a moment
@@ -40,7 +40,7 @@ def alone(place: Path, who: str = "another process", wait: bool = False) -> Iter
 
 
 @contextmanager
-def marked(mark: Path) -> Iterator[list[str]]:
+def work_marker(mark: Path) -> Iterator[list[str]]:
     """In this block the file ``mark`` has a line of this process; then it is removed.
 
     It only stays if the process is killed: what the block gets are the lines of such processes.
@@ -48,10 +48,10 @@ def marked(mark: Path) -> Iterator[list[str]]:
     Raises:
         BusyError: another process, which is alive, does the work; the message says which.
     """
-    with alone(mark, who(mark) or "another process"):
+    with alone(mark, get_marked_process(mark) or "another process"):
         killed = marks(mark)
         with writer_errors(mark), mark.open("a", encoding="utf-8") as file:
-            print(f"process {os.getpid()} on {platform.node()} since {now()}", file=file)
+            print(f"process {os.getpid()} on {platform.node()} since {utc_now()}", file=file)
         try:
             yield killed
         finally:
@@ -66,6 +66,6 @@ def marks(mark: Path) -> list[str]:
     return []
 
 
-def who(mark: Path) -> str:
+def get_marked_process(mark: Path) -> str:
     """The last process that a mark names; '' where there is none."""
     return (marks(mark) or [""])[-1]

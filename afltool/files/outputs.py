@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from ..errors import BusyError, InputError, OutputExistsError, UsageError
-from ..inputs import kind_of
+from ..inputs import describe_kind
 from ..values.names import KEY, PUBLIC
 from . import schema
 
@@ -45,7 +45,7 @@ def check_output(path: Path) -> None:
         except FileNotFoundError:
             return
     if not stat.S_ISREG(mode):
-        what = "a symbolic link" if stat.S_ISLNK(mode) else kind_of(mode)
+        what = "a symbolic link" if stat.S_ISLNK(mode) else describe_kind(mode)
         raise InputError(f"cannot write {path}: it is {what}; give the path of a regular file")
     if path.suffix in (KEY, PUBLIC):
         text = f"{path} exists and has the name of a key: no command replaces it"

@@ -69,7 +69,7 @@ def load_partition(path: Path) -> Partition:
     limits = ((p.client, len(p.names)), (p.labels, classes), (p.effective_labels, classes))
     for numbers, end in limits:
         if len(numbers) != rows or (rows and not 0 <= numbers.min() <= numbers.max() < end):
-            raise hdf5.damaged(
+            raise hdf5.damage_message(
                 path, f"expected a number from 0 to {end - 1} for each of {rows} rows"
             )
     return p
@@ -93,7 +93,7 @@ def export_partition(path: Path, p: Partition, table: Path, overwrite: bool = Fa
     return write_records(columns, table, overwrite)
 
 
-def partition_of(rows: Features, path: str | Path) -> Partition:
+def load_matching_partition(rows: Features, path: str | Path) -> Partition:
     """Read a partition file; `MismatchError` if it is of other rows than the feature file."""
     p = load_partition(Path(path))
     if rows.rows_digest() == p.rows_digest() and rows.classes == p.classes:
@@ -121,7 +121,7 @@ class ClientRows:
     @classmethod
     def by(cls, rows: Features, path: Path) -> ClientRows:
         """A partition file applied to the rows, whatever their order."""
-        p = partition_of(rows, path)
+        p = load_matching_partition(rows, path)
         return cls(rows, p.moved(rows.by_id), p.digest(), p.rows_digest())
 
     @property

@@ -52,7 +52,7 @@ def state(target: Target, every_byte: bool = False) -> State:
         header = verify(path) if every_byte else read_header(path)
     except (AflError, OSError) as error:
         return State("damaged", str(error))
-    made_by = _filled(header, wanted)
+    made_by = _fill_recipe(header, wanted)
     if not (header.get("source") or {}).get("skipped"):  # nothing had to be tolerated
         made_by, wanted = strict(made_by), strict(wanted)
     then, now = (json.loads(canonical_json(one)) for one in (made_by, wanted))
@@ -83,7 +83,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _filled(header: Mapping[str, Any], wanted: Recipe) -> dict[str, Any]:
+def _fill_recipe(header: Mapping[str, Any], wanted: Recipe) -> dict[str, Any]:
     """The recipe of a file; what older versions left out of it is read from its other fields.
 
     They did not name the space and the classes of the features, which are those of the file itself

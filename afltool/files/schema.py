@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import __version__
 from ..plugins import USED
-from ..progress import now
+from ..progress import utc_now
 
 VERSION = 1
 # HDF5 1.8: its object headers have checksums (those of 1.6 have none). Readers can open a file
@@ -60,10 +60,10 @@ HEADER_PARTS = 200_000  # lists and objects in it; empty ones take 20 times thei
 
 def provenance(**more: Any) -> dict[str, Any]:
     """Versions, machine and time, and what else a stage gives."""
-    return {**versions(), "time": now(), **more}
+    return {**versions(), "time": utc_now(), **more}
 
 
-def made_with(header: Mapping[str, Any]) -> str:
+def get_engine_facts(header: Mapping[str, Any]) -> str:
     """The engine and the device of a provenance, on which the last bits of its features depend."""
     engine, device = header.get("engine", "torch"), str(header.get("device", "cpu"))
     graph = f", graph {header['graph'][:8]}" if "graph" in header else ""

@@ -56,7 +56,7 @@ def write_statistics(
     header = hdf5.write_file(path, "statistics", header, arrays)
     wide = {name: np.ascontiguousarray(_wide(a)) for name, a in s.arrays.items()}
     freeze((*wide.values(), s.class_counts))
-    return StatisticsFile(replace(s, arrays=wide, context=context_of(header)), header)
+    return StatisticsFile(replace(s, arrays=wide, context=get_context(header)), header)
 
 
 def load_statistics(path: Path, seen: hdf5.Header | None = None) -> Statistics:
@@ -74,7 +74,9 @@ def read_statistics(path: Path, seen: hdf5.Header | None = None) -> StatisticsFi
         said = header.get(schema.ARRAYS, {})
         specs = {k: ArraySpec.of(a.shape, said[k]) for k, a in named.items() if k in said}
         counts = arrays[schema.CLASS_COUNTS]
-        s = replace(described(path, header), arrays=named, class_counts=counts, specs=specs)
+        s = replace(
+            describe_statistics(path, header), arrays=named, class_counts=counts, specs=specs
+        )
     hdf5.check_digest(path, header, s.digest())
     _check_counts(path, s)
     with naming(path):
@@ -87,29 +89,29 @@ def _check_counts(path: Path, s: Statistics) -> None:
     counts, classes = s.class_counts, s.context.classes
     if len(counts) != len(classes) or ((counts < 0).any() and not s.context.noise):
         least = f"it counts the rows of {len(counts)} classes, the least {counts.min(initial=0)}"
-        raise hdf5.damaged(path, f"{least}; expected {len(classes)} counts from 0 on")
+        raise hdf5.damage_message(path, f"{least}; expected {len(classes)} counts from 0 on")
     if (total := float(counts.sum(dtype=np.float64))) > MOST_ROWS:
         raise InvalidDataError(f"{path} counts {total:.4g} rows; expected at most 2^53")
     rows = [client.rows for client in s.clients.values() if client.rows is not None]
     if s.clients and len(rows) == len(s.clients) and s.rows != sum(rows):
         listed = f"its {len(rows)} clients {sum(rows)}"
-        raise hdf5.damaged(path, f"its classes have {s.rows} rows, {listed}")
+        raise hdf5.damage_message(path, f"its classes have {s.rows} rows, {listed}")
 
 
-def described(path: Path, header: Mapping[str, Any]) -> Statistics:
+def describe_statistics(path: Path, header: Mapping[str, Any]) -> Statistics:
     """What the header of a statistics file says of its sums: all but the arrays."""
     with hdf5.damage_as_error(path):
         none, phase = np.zeros(0, dtype=np.int64), Phase(header["phase"])
-        return Statistics(phase, {}, none, context=context_of(header), clients=clients_of(header))
+        return Statistics(phase, {}, none, context=get_context(header), clients=get_clients(header))
 
 
-def context_of(header: Mapping[str, Any]) -> Context:
+def get_context(header: Mapping[str, Any]) -> Context:
     """The context in the header of a statistics file."""
     c = header["context"]
     return Context(c["space"], tuple(c["classes"]), c["head"], c.get("noise", {}))
 
 
-def clients_of(header: Mapping[str, Any]) -> dict[ClientId, Client]:
+def get_clients(header: Mapping[str, Any]) -> dict[ClientId, Client]:
     """The clients in the header of a statistics file."""
     table, clients = header["clients"], {}
     columns = zip(*(table[column] for column in COLUMNS), strict=True)

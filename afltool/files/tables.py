@@ -24,8 +24,8 @@ from ..inputs import open_regular
 from ..math.metrics.counting import CELLS
 from ..plugins import install
 from ..progress import log
-from ..values.names import LIKE_IDS, ROW_IDS, composed
-from ..values.text import json_text, shown
+from ..values.names import LIKE_IDS, ROW_IDS, compose
+from ..values.text import escape_line, json_text
 from .atomic import as_bytes, check_equal, replacing, write_text
 from .outputs import STDOUT, check_output, partial_path
 
@@ -103,14 +103,14 @@ def _read_csv(table: Path, names: list[str], like: str) -> tuple[list[str], Colu
 
 
 def _read_parquet(table: Path, names: list[str], like: str) -> tuple[list[str], Columns]:
-    with opened_parquet(table) as file:
+    with open_parquet(table) as file:
         header = list(file.schema_arrow.names)
         content = file.read(columns=[*_places(table, header, names, like)])
         return header, {n: arrow_texts(table, n, content[n]) for n in content.column_names}
 
 
 @contextmanager
-def opened_parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[Any]:
     """A pyarrow.parquet.ParquetFile; `CorruptFileError`: its bytes are damaged."""
     pa = _pyarrow("reading")
     try:
@@ -158,7 +158,7 @@ def check_labels(where: str | Path, labels: Mapping[str, int]) -> None:
             f"{where}: {n} of {sum(labels.values())} rows have the label {named}, which usually "
             "means none: leave them out, or name all classes with --classes FILE"
         )
-    forms = sorted((composed(label).strip().casefold(), label) for label in labels)
+    forms = sorted((compose(label).strip().casefold(), label) for label in labels)
     times = Counter(form for form, _ in forms)
     if alike := [f"{label!r} ({labels[label]} rows)" for form, label in forms if times[form] > 1]:
         text = " and ".join(alike)
@@ -200,9 +200,9 @@ def values_by_row(table: Path, name: str, ids: NDArray[np.bytes_]) -> list[str]:
     values = dict(zip(rows, columns[name], strict=True))
     wanted = [one.decode("utf-8", "surrogateescape") for one in ids.tolist()]
     exact = set(wanted)
-    forms = {composed(str(row)): row for row in rows if row not in exact}
-    wanted = [one if one in values else forms.get(composed(one), one) for one in wanted]
-    missing = [shown(one) for one in wanted if one not in values]
+    forms = {compose(str(row)): row for row in rows if row not in exact}
+    wanted = [one if one in values else forms.get(compose(one), one) for one in wanted]
+    missing = [escape_line(one) for one in wanted if one not in values]
     strangers = len(rows) - len(wanted) + len(missing)
     if missing or (strangers and called != "path"):
         lack = f"{len(missing)}{f', such as {missing[0]!r}' if missing else ''}"
@@ -305,7 +305,7 @@ def writing_rows(
     header = "" if in_json else csv_lines([list(columns)])
     if path == STDOUT:
         _print(header)
-        safe = shown if sys.stdout.isatty() else str  # no name makes a line or obeys
+        safe = escape_line if sys.stdout.isatty() else str  # no name makes a line or obeys
         cells = lambda row: [safe(c) if isinstance(c, str) else c for c in row]  # noqa: E731
         yield lambda rows: _print(text(map(cells, rows)))
         return

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..options.base import Absent, by_name, fields_of, made_for
+from ..options.base import Absent, by_name, get_fields, make_options_for
 from ..options.common import OWN_HEADS
-from ..plugins import Registry, located
+from ..plugins import Registry, import_object
 from .deepafl.options import DeepAFLOptions
 from .options import DiscriminantOptions, HeadOptions, LinearOptions, RandomFeaturesOptions
 from .safle.options import SafleOptions
@@ -34,14 +34,14 @@ OWN: dict[str, type[HeadOptions]] = {
 }
 
 
-def _checked(module: str, found: Any) -> str:
+def _check_plugin(module: str, found: Any) -> str:
     """Where the head of a plug-in is, if the command line can have its options."""
     if not issubclass(found.OPTIONS, HeadOptions):
         raise TypeError(f"{module}.OPTIONS is no class of heads.options.HeadOptions")
     return f"{module}:HEAD"
 
 
-HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _checked)
+HEADS: Registry[str] = Registry("afltool.heads", OWN_HEADS, _check_plugin)
 #: Every name that a head's file may have: what something else has trained, what sites gather for
 #: and nobody solves, the round before all heads, and the heads that a federation can begin with.
 KNOWN: Mapping[str, str] = ChainMap(
@@ -68,18 +68,18 @@ class Names(Collection[str]):
 
 
 #: The options of all heads; plug-ins are loaded for a name that no head of afltool has.
-HEAD_NAMES = Names(lambda: ({*fields_of(options_class(name))} - {"seed"} for name in HEADS))
+HEAD_NAMES = Names(lambda: ({*get_fields(options_class(name))} - {"seed"} for name in HEADS))
 
 
 def head_class(name: str) -> type[Head]:
     """The class of the head called ``name``; `UsageError` names those that exist."""
-    head: type[Head] = located(_place(name), __name__)
+    head: type[Head] = import_object(_place(name), __name__)
     return head
 
 
 def options_class(name: str) -> type[HeadOptions]:
     """The options class of the head called ``name``; `UsageError` names those that exist."""
-    options: type[HeadOptions] = OWN.get(name) or located(
+    options: type[HeadOptions] = OWN.get(name) or import_object(
         f"{_place(name).partition(':')[0]}:OPTIONS", __name__
     )
     return options
@@ -99,7 +99,7 @@ def make_options(name: str, options: Mapping[str, Any] | None = None) -> HeadOpt
         if (found := given.pop(option, left)) != left:
             why = f"the head {name!r} has {option!r} no longer; found {found!r}"
             raise UsageError(f"{why}, which afltool 0.3 makes and reads")
-    return made_for(f"the head {name!r}", cls, given)
+    return make_options_for(f"the head {name!r}", cls, given)
 
 
 def make_head(name: str, options: Mapping[str, Any] | None = None) -> Head:

@@ -307,8 +307,8 @@ class Task(Stored):
         key, later = self.features.keys
         after = carried.following(later) if later else NOTHING
         size = 8 * sum(spec.size for spec in self.array_specs(None).values())
-        memory.need(2 * size, f"sums of a {self.name} head")
-        spare = parallel.Spare(self.accumulator)
+        memory.require_memory(2 * size, f"sums of a {self.name} head")
+        spare = parallel.ThreadLocalPool(self.accumulator)
 
         def work(given: tuple[Rows, I64, State | None]) -> tuple[Mapping[str, Array], State]:
             with spare() as part:
@@ -318,7 +318,7 @@ class Task(Stored):
         def real_parts() -> Iterator[Mapping[str, Array]]:
             cut = enumerate(pieces(blocks, self.at_once))
             given = ((X, y, carried.take(key, i, len(y)) if key else None) for i, (X, y) in cut)
-            done = parallel.each(work, given, lambda one: 3 * size + self.room(len(one[1])))
+            done = parallel.map_threads(work, given, lambda one: 3 * size + self.room(len(one[1])))
             for number, (sums, left) in enumerate(done):
                 if later:
                     after.put(number, left)
@@ -342,7 +342,9 @@ class Task(Stored):
     def check_room(self) -> None:
         """Refuse a solve for which this machine has too little memory; the head is bound."""
         columns = self.features.columns(self._bound()[0])
-        memory.need(12 * columns**2, f"solving for {columns} columns", self.features.fewer)
+        memory.require_memory(
+            12 * columns**2, f"solving for {columns} columns", self.features.fewer
+        )
 
     def absorb(self, total: Statistics, validation: Statistics | None = None) -> tuple[Self, Found]:
         """The head one phase further, from the sum over clients, and what is recorded of the round;
@@ -419,7 +421,7 @@ class Head(Task, Classifier):
     a frozen dataclass with `state` fields, `phase`, `_part`, `_solve` and `decision_function`."""
 
 
-def solved(learned: LearnedT | None) -> LearnedT:
+def require_solved(learned: LearnedT | None) -> LearnedT:
     """What a head has learned; `UsageError` where it is asked for scores before it has."""
     if learned is None:
         raise UsageError("the head is not solved yet")
@@ -453,7 +455,7 @@ def _but_gamma(options: HeadOptions) -> dict[str, Any]:
     return {k: v for k, v in options.as_dict().items() if k != "gamma"}
 
 
-def numbered(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Array, ...]:
+def numbered_arrays(arrays: Mapping[str, Array], name: str, first: int = 0) -> tuple[Array, ...]:
     """The arrays ``name`` with {} = first, first + 1, …, as long as there are any."""
     names = map(name.format, count(first))
     return tuple(arrays[one] for one in takewhile(arrays.__contains__, names))

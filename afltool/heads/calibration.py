@@ -29,7 +29,7 @@ from ..values.names import Phase
 from ..values.ridge_spec import ONE
 from . import read_head
 from .base import Classifier, FeatureMap, Shape, Stored, state
-from .checks import reported_scores
+from .checks import compute_reported_scores
 from .options import HeadOptions
 
 OF = "of-"  # before the names of the held head's arrays
@@ -96,7 +96,7 @@ class CalibratedHead(Classifier):
 
     def values(self, X: Rows) -> F64:
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
-        return reported_scores(self.inner, self.inner.decision_function(X))
+        return compute_reported_scores(self.inner, self.inner.decision_function(X))
 
     def of_values(self, V: F64) -> F64:
         """The scores (n, C) of `values`."""

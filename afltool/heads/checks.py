@@ -35,7 +35,7 @@ def with_options(head: H, **changes: Any) -> H:
     return replace(head, options=replace(head.options, **changes))
 
 
-def chosen_by(options: HeadOptions, held_out: bool) -> dict[str, str]:
+def get_ridge_rule(options: HeadOptions, held_out: bool) -> dict[str, str]:
     """Which rule chooses the ridge of a head, with its version, as recipes name it; if one does."""
     ridge = getattr(options, "ridge", None)
     if ridge is None or (isinstance(ridge, float) and not held_out):
@@ -57,7 +57,7 @@ def check_total(head: Task, total: Statistics) -> None:
     shapes = {name: (a.shape, kinds[name]) for name, a in total.arrays.items()}
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
-            found, expected = _said(shapes.get(name)), _said(wanted.get(name))
+            found, expected = _choice_name(shapes.get(name)), _choice_name(wanted.get(name))
             raise InvalidDataError(
                 f"the arrays do not fit a {head.name} head of {head.dim} features and "
                 f"{head.classes} classes: {name!r} is {found}, expected {expected}"
@@ -65,7 +65,7 @@ def check_total(head: Task, total: Statistics) -> None:
     invariants.check(replace(total, specs=specs))
 
 
-def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The scores (n, C) that users see and figures rank: softmax of log-probabilities, row by row,
     and others as they are: of least squares only the order counts."""
     if not head.log_probabilities:
@@ -73,7 +73,7 @@ def reported_scores(head: Classifier, scores: NDArray[np.float64]) -> NDArray[np
     return softmax_in_place(scores.copy())[0]
 
 
-def _said(found: tuple[tuple[int, ...], str] | None) -> str:
+def _choice_name(found: tuple[tuple[int, ...], str] | None) -> str:
     if found is None:
         return "absent"
     return f"{found[0]} of {'integers' if found[1] == 'i' else 'reals'}"

@@ -17,12 +17,20 @@ import scipy
 
 from ..errors import InvalidDataError, NumericalError
 from ..math.blas import length, pack, unpack
-from ..math.gram import FixedPoint, Rows, gram_and_cross, real, real_cross, row_product, together
+from ..math.gram import (
+    FixedPoint,
+    Rows,
+    gram_and_cross,
+    real,
+    real_cross,
+    row_product,
+    rows_per_product,
+)
 from ..math.ridge import FARTHEST, Moments, cross_matrix, definite_solve, gram_matrix
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, Phase
 from ..values.statistics import ArraySpec, Statistics
-from .base import Accumulator, Found, Head, Shape, State, products, solved, state
+from .base import Accumulator, Found, Head, Shape, State, products, require_solved, state
 from .least_squares import Sums
 from .options import DiscriminantOptions
 from .problem import fraction_bits
@@ -56,7 +64,7 @@ class DiscriminantHead(Head):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
-        return together(self._bound()[0]) if self.options.rule in OF_GRAM else AT_ONCE
+        return rows_per_product(self._bound()[0]) if self.options.rule in OF_GRAM else AT_ONCE
 
     def accumulator(self) -> Accumulator:
         return Sums(self._bound()[1]) if self.options.rule in OF_GRAM else super().accumulator()
@@ -104,7 +112,10 @@ class DiscriminantHead(Head):
             moments = Moments.of(Q.sum(axis=1), H, total.class_counts)
             if check:
                 moments.check(VARIANCE_FLOOR * max(float(moments.centered.max()), 0.0), True)
-            learned = {"means": means_of(H, counts), "variances": variances_of(Q, H, counts)}
+            learned = {
+                "means": compute_means(H, counts),
+                "variances": class_variances(Q, H, counts),
+            }
         else:
             packed = total.arrays[GRAMS if o.rule == "qda" else GRAM]
             grams = [gram_matrix(one, bits) for one in np.atleast_2d(packed)]
@@ -122,9 +133,9 @@ class DiscriminantHead(Head):
         if o.rule == "fed3r":
             return {"weights": fed3r(grams[0], H, counts, o.lam)}
         if o.rule != "qda":
-            covariance = pooled(o.rule, grams[0], H, counts)
+            covariance = pooled_covariance(o.rule, grams[0], H, counts)
             return {"weights": linear(covariance, H, counts, o.shrinkage)}
-        M, factors = means_of(H, counts), np.zeros((len(counts), length(len(H))))
+        M, factors = compute_means(H, counts), np.zeros((len(counts), length(len(H))))
         for c in np.flatnonzero(counts):
             own = grams[c] - counts[c] * np.outer(M[:, c], M[:, c])  # scikit-learn's from 1.9 on
             factors[c] = pack(factor(own / counts[c], o.shrinkage))
@@ -133,7 +144,7 @@ class DiscriminantHead(Head):
     def decision_function(self, X: Rows) -> F64:
         """Scores (n, C): log π + log density up to a constant of the row; of nearest-mean xᵀμ −
         ½‖μ‖², of fed3r its normalized ridge scores. −∞ for a class without rows."""
-        counts, known = solved(self.counts).astype(np.float64), self.state_dict()
+        counts, known = require_solved(self.counts).astype(np.float64), self.state_dict()
         if self.weights is not None:
             out = np.asarray(row_product(X, self.weights[:-1]) + self.weights[-1])
         elif self.variances is not None:
@@ -170,7 +181,7 @@ class DiscriminantHead(Head):
         return {"counts": (classes,), **shapes}
 
 
-def means_of(H: F64, counts: F64) -> F64:
+def compute_means(H: F64, counts: F64) -> F64:
     """M (d, C)."""
     return np.asarray(H / np.maximum(counts, 1.0))
 
@@ -185,7 +196,7 @@ def log_shares(counts: F64) -> F64:
 def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
     """xᵀμ_c − ½‖μ_c‖², as (d + 1, C) with the constant last: the nearest mean, Euclidean.
     ``check``: refuse with `NumericalError` means so close that ‖μ‖² has lost their distance."""
-    M, mean = means_of(H, counts), H.sum(axis=1) / counts.sum()
+    M, mean = compute_means(H, counts), H.sum(axis=1) / counts.sum()
     apart = ((M[:, counts > 0] - mean[:, None]) ** 2).sum(axis=0).max()
     varies = Moments.of((M * H).sum(axis=1), H, counts).varies.any()
     if check and varies and apart < (mean**2).sum() / FARTHEST**2:
@@ -197,9 +208,9 @@ def nearest_mean(H: F64, counts: F64, check: bool = False) -> F64:
     return np.vstack([M, -0.5 * (M**2).sum(axis=0)])
 
 
-def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
+def pooled_covariance(rule: str, G: F64, H: F64, counts: F64) -> F64:
     """Σ (d, d) of lda, (G − Σ n_c μ_c μ_cᵀ) / N, or of fedcgs, (G − N μμᵀ) / (N − 1)."""
-    M, N = means_of(H, counts), counts.sum()
+    M, N = compute_means(H, counts), counts.sum()
     if rule == "lda":
         return np.asarray((G - (M * counts) @ M.T) / N)
     mean = H.sum(axis=1) / N
@@ -209,7 +220,7 @@ def pooled(rule: str, G: F64, H: F64, counts: F64) -> F64:
 def linear(covariance: F64, H: F64, counts: F64, shrinkage: float) -> F64:
     """xᵀΣ⁻¹μ_c − ½ μ_cᵀΣ⁻¹μ_c + log π_c, as (d + 1, C) with the constant last; d³/3. With the
     covariance of lda it is scikit-learn's LinearDiscriminantAnalysis('lsqr', shrinkage=s)."""
-    M = means_of(H, counts)
+    M = compute_means(H, counts)
     W = scipy.linalg.cho_solve((factor(covariance, shrinkage), True), M)
     return np.vstack([W, -0.5 * (M * W).sum(axis=0) + log_shares(counts)])
 
@@ -246,13 +257,13 @@ def fed3r(G: F64, H: F64, counts: F64, ridge: float) -> F64:
     return np.asarray(W / np.where(norms > 0, norms, 1.0))
 
 
-def variances_of(squares: F64, H: F64, counts: F64) -> F64:
+def class_variances(squares: F64, H: F64, counts: F64) -> F64:
     """Q/n − μ² + 10⁻⁹ · the largest pooled variance, (d, C), of Q = (X∘X)ᵀY: GaussianNB's.
     A difference Q/n − μ² that may be rounding alone, as of a constant feature, counts as 0."""
     N, mean = counts.sum(), H.sum(axis=1) / counts.sum()
     pooled = squares.sum(axis=1) / N - mean**2
     second = squares / np.maximum(counts, 1.0)
-    own = second - means_of(H, counts) ** 2
+    own = second - compute_means(H, counts) ** 2
     own = np.where(own > second / FARTHEST**2, own, 0.0)
     floored = own + VARIANCE_FLOOR * pooled.max()
     if VARIANCE_FLOOR * pooled.max() < np.finfo(float).tiny:

@@ -28,7 +28,7 @@ from ..values.ridge_spec import Bins, parse_bins, usual_bins
 from ..values.statistics import ArraySpec, Statistics
 from .base import Block, Classifier, FeatureMap, Found, Gathered, Task
 from .calibration import description
-from .checks import reported_scores
+from .checks import compute_reported_scores
 from .options import HeadOptions
 
 GROUPS, PAIRS = "groups", "pairs"
@@ -59,12 +59,12 @@ class EvaluationOptions(HeadOptions):
         return [parse_bins(one["bins"]) for one in self.described]
 
 
-def of_head(name: str, number: int) -> str:
+def head_array_name(name: str, number: int) -> str:
     """The name of an array of one of several heads."""
     return f"{name}-{number}"
 
 
-def shapes_of(
+def round_shapes(
     options: EvaluationOptions, classes: int, many: bool | None = None
 ) -> dict[str, tuple[int, ...]]:
     """The arrays of a round, see `counting.shapes`; their names end in the number of the head."""
@@ -73,7 +73,7 @@ def shapes_of(
         own = counting.shapes(classes, bins, many)
         if options.groups:
             own[GROUPS] = (len(options.groups), *next(iter(own.values())))
-        shapes |= {of_head(name, number): shape for name, shape in own.items()}
+        shapes |= {head_array_name(name, number): shape for name, shape in own.items()}
     return {**shapes, PAIRS: (heads * (heads - 1) // 2, 2, 2)} if heads > 1 else shapes
 
 
@@ -116,7 +116,9 @@ class Evaluation(Task):
 
     def state_dict(self) -> dict[str, Array]:
         every = enumerate(self.heads)
-        return {of_head(name, n): a for n, one in every for name, a in one.state_dict().items()}
+        return {
+            head_array_name(name, n): a for n, one in every for name, a in one.state_dict().items()
+        }
 
     @property
     def features(self) -> FeatureMap:
@@ -126,7 +128,7 @@ class Evaluation(Task):
         """All arrays are counts, whatever the rows are."""
         return {
             name: ArraySpec(shape, "count", 1, cells=_cells(name.rpartition("-")[0], shape))
-            for name, shape in shapes_of(self.options, self._bound()[1]).items()
+            for name, shape in round_shapes(self.options, self._bound()[1]).items()
         }
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
@@ -142,11 +144,11 @@ class Evaluation(Task):
         right = []
         for number, (head, bins) in enumerate(zip(self.heads, self.options.bins, strict=True)):
             S = head.decision_function(X)
-            mine = {k: sums[of_head(k, number)] for k in counting.shapes(S.shape[1], bins)}
-            predicted = counting.count(mine, S, reported_scores(head, S), y, bins)
+            mine = {k: sums[head_array_name(k, number)] for k in counting.shapes(S.shape[1], bins)}
+            predicted = counting.count(mine, S, compute_reported_scores(head, S), y, bins)
             right.append(predicted == y)
             if self.groups:
-                counting.add_rows(sums[of_head(GROUPS, number)], y, predicted, group)
+                counting.add_rows(sums[head_array_name(GROUPS, number)], y, predicted, group)
         for pair, (first, second) in enumerate(combinations(right, 2)):
             np.add.at(sums[PAIRS], (pair, first.astype(int), second.astype(int)), 1)
 

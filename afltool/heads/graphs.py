@@ -40,7 +40,7 @@ Graph = Callable[[Any, int | None], nn.Module]
 Held = Mapping[str, Tensor]
 
 
-def graph_of(head: base.Classifier, bits: int | None) -> nn.Module:
+def build_graph(head: base.Classifier, bits: int | None) -> nn.Module:
     """A solved head as a module, rows (n, d) → scores (n, C); `UsageError` if it has no graph."""
     if (affine := head.affine()) is not None:
         return Affine(*affine)
@@ -107,7 +107,9 @@ class Drawn(Part):
         def f(x: Tensor, a: Held) -> Tensor:
             out = x @ a["A"].to(x.dtype)
             out = out + a["a"].to(x.dtype) if "a" in a else out
-            return activated(activation, out if activation in FLAT else within(out, bits))
+            return activate_tensor(
+                activation, out if activation in FLAT else clip_to_fixed_point(out, bits)
+            )
 
         super().__init__(f, A=drawn.A, **({} if drawn.a is None else {"a": drawn.a}))
         self.bits = bits
@@ -121,14 +123,14 @@ def arithmetic(graph: nn.Module) -> tuple[torch.dtype, int | None]:
     return kind, min((b for b in bits if b is not None), default=None)
 
 
-def within(x: Tensor, bits: int | None) -> Tensor:
+def clip_to_fixed_point(x: Tensor, bits: int | None) -> Tensor:
     """The numbers that int16 of so many fraction bits holds, NaN for others; all for None."""
     if bits is None:
         return x
     return torch.where(x.abs() <= 2.0 ** (15 - bits), x, torch.full((), np.nan, dtype=x.dtype))
 
 
-def activated(name: str, x: Tensor) -> Tensor:
+def activate_tensor(name: str, x: Tensor) -> Tensor:
     """σ(x), as `projections.activate`; GELU's erf is float32, as onnxruntime has it: 6·10⁻⁸."""
     if name == "gelu":
         if x.dtype == torch.float32:
@@ -240,7 +242,7 @@ def safle(head: SafleHead, bits: int | None) -> nn.Module:
     )
 
 
-def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
+def calibrate_scores(head: CalibratedHead, bits: int | None) -> nn.Module:
     """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
     known, ratios = head.state_dict(), head.inner.log_probabilities
     logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
@@ -264,7 +266,7 @@ def calibrated(head: CalibratedHead, bits: int | None) -> nn.Module:
 
         left, first = known["knots"][:, :-1], known["levels"][:, 0]
         last = Part(knots, left=left, width=width, rate=rate, first=first)
-    return nn.Sequential(graph_of(head.inner, bits), *logits, last)
+    return nn.Sequential(build_graph(head.inner, bits), *logits, last)
 
 
 def _logit(p: Tensor) -> Tensor:
@@ -292,7 +294,7 @@ class Deep(nn.Module):
         for layer in self.layers:
             moved = layer(phi0 if self.o.from_phi0 else phi)
             whole = self.o.no_skip or self.o.deepening != RESIDUAL
-            phi = within(moved if whole else phi + moved, self.o.fixed_bits)
+            phi = clip_to_fixed_point(moved if whole else phi + moved, self.o.fixed_bits)
         return cast(Tensor, self.last(phi).double())
 
 
@@ -309,7 +311,7 @@ def _cascade(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
 def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
     """F_t Ω_{t+1}."""
     o, sigma = head.options, str(head.options.activation)
-    hidden: nn.Module = Part(lambda x, _: activated(sigma, x))
+    hidden: nn.Module = Part(lambda x, _: activate_tensor(sigma, x))
     if not o.identity_projection:
         hidden = Drawn(head.features.drawn(t + 1, *o.widths), sigma, o.fixed_bits)
     omega = head.features.omega(t)
@@ -319,7 +321,7 @@ def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
 
 
 GRAPHS: dict[str, Graph] = {
-    "calibrated": calibrated,
+    "calibrated": calibrate_scores,
     "network": network,
     "random-features": lifted,
     "discriminant": discriminant,

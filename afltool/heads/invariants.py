@@ -56,9 +56,9 @@ def _violations(s: Statistics) -> Iterator[str]:
                 yield f"the counts of {name!r} add up to {wrong}, not to the rows"
         if spec.square:
             for triangle in a.reshape(-1, a.shape[-1]):
-                yield from _of_triangle(s, name, triangle)
+                yield from _check_triangle(s, name, triangle)
         if spec.rows_of in s.arrays:
-            yield from _of_products(s, name, a, spec)
+            yield from _check_products(s, name, a, spec)
 
 
 def _slack(s: Statistics, g: F64) -> tuple[float, float]:
@@ -75,7 +75,7 @@ def _diagonal(packed: Array) -> F64:
     return np.asarray(packed[..., i * (i + 3) // 2], np.float64)
 
 
-def _of_triangle(s: Statistics, name: str, gram: Array) -> Iterator[str]:
+def _check_triangle(s: Statistics, name: str, gram: Array) -> Iterator[str]:
     """A diagonal of squares, and rows below the diagonal by Cauchy and Schwarz."""
     g = _diagonal(gram)
     if not g.size:
@@ -99,7 +99,7 @@ def _of_triangle(s: Statistics, name: str, gram: Array) -> Iterator[str]:
             return
 
 
-def _of_products(s: Statistics, name: str, a: Array, spec: ArraySpec) -> Iterator[str]:
+def _check_products(s: Statistics, name: str, a: Array, spec: ArraySpec) -> Iterator[str]:
     """Sums of features times something, beside the sums of their squares (d,), or by class."""
     of = s.specs.get(spec.rows_of)
     squares = np.atleast_1d(s.arrays[spec.rows_of])

@@ -27,9 +27,9 @@ from ..math.gram import (
     real_cross,
     real_gram,
     row_product,
-    together,
+    rows_per_product,
 )
-from ..math.ridge_choice import Choice, choose, tried
+from ..math.ridge_choice import Choice, choose, listed_ridges
 from ..values.arrays import F64, I64, Array
 from ..values.names import CROSS, GRAM, PHASE, Phase
 from ..values.ridge_spec import Ridge, parse_ridge
@@ -44,7 +44,7 @@ from .base import (
     Shape,
     State,
     products,
-    solved,
+    require_solved,
     state,
 )
 from .options import FIXED, LinearOptions, RandomFeaturesOptions
@@ -89,7 +89,7 @@ class LinearInFeatures(Head):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # it depends on the number of features
-        return together(self._side)
+        return rows_per_product(self._side)
 
     def accumulator(self) -> Accumulator:
         return Sums(self._bound()[1], self.intercept, self.features)
@@ -127,7 +127,7 @@ class RidgeHead(LinearInFeatures):
         ridge = parse_ridge(o.ridge)
         # The system and a copy of it; eigenvectors and LAPACK's workspace (2d²) when λ is chosen.
         squares = 2 if isinstance(ridge, float) and validation is None else 5
-        memory.need(8 * squares * side * side, f"a linear system of {side} unknowns")
+        memory.require_memory(8 * squares * side * side, f"a linear system of {side} unknowns")
         with named(drawn):
             problem = Problem.of(total, o.intercept, o.standardize, drawn)
             kept = sum(g * n for g, n in total.gammas.items()) if o.keep_gamma else 0.0
@@ -141,7 +141,7 @@ class RidgeHead(LinearInFeatures):
 
     def decision_function(self, X: Rows) -> F64:
         """X W (+ intercept), float64."""
-        W = solved(self.weights)
+        W = require_solved(self.weights)
         scores = row_product(X, W[:-1] if self.intercept else W)
         return scores + W[-1] if self.intercept else scores
 
@@ -168,7 +168,7 @@ class RandomFeaturesHead(RidgeHead):
 
     @property
     def at_once(self) -> int:  # type: ignore[override]  # sums of reals are of whole blocks
-        return together(self._side) if self.options.compute == FIXED else sys.maxsize
+        return rows_per_product(self._side) if self.options.compute == FIXED else sys.maxsize
 
     def accumulator(self) -> Accumulator:
         """Integers, or float64 sums of products in the compute type."""
@@ -180,7 +180,7 @@ class RandomFeaturesHead(RidgeHead):
 
     def decision_function(self, X: Rows) -> F64:
         """[σ(XA), X] W (+ intercept), float64."""
-        W, phi = solved(self.weights), self.lift(X)
+        W, phi = require_solved(self.weights), self.lift(X)
         return np.asarray(product(phi, W.astype(phi.dtype)), dtype=np.float64)
 
     def lift(self, X: Rows) -> Array:
@@ -194,7 +194,7 @@ class RandomFeaturesHead(RidgeHead):
 def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None = None) -> Choice:
     """The given ridge, or the best of several by cross-validation or by held-out clients, which
     costs an eigendecomposition."""
-    values = tried(ridge)
+    values = listed_ridges(ridge)
     if values is None and not problem.G.any():
         why = f"every feature has one value in all {problem.rows} rows"
         raise NumericalError(f"{why}, so that no ridge can be chosen: look at the features")
@@ -202,11 +202,11 @@ def chosen_ridge(ridge: Ridge, problem: Problem, validation: Statistics | None =
     problem.check_moments(float(least))
     if isinstance(ridge, float) and validation is None:
         return Choice(ridge)
-    held = None if validation is None else held_out(validation, problem)
+    held = None if validation is None else held_out_error(validation, problem)
     return choose(problem.system, values, held)
 
 
-def held_out(validation: Statistics, problem: Problem) -> Callable[[F64], float]:
+def held_out_error(validation: Statistics, problem: Problem) -> Callable[[F64], float]:
     """The held-out clients' squared error a row as a function of the problem's weights W."""
     theirs = Problem.of(with_rows(validation))
     return lambda W: theirs.squared_error(problem.with_intercept(W)) / theirs.rows

@@ -15,7 +15,7 @@ from ..errors import InvalidDataError
 from ..math.gram import Rows, real
 from ..values.arrays import F64, Array
 from ..values.names import Phase
-from .base import Classifier, Shape, numbered
+from .base import Classifier, Shape, numbered_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,9 @@ class NetworkHead(Classifier):
         return {k: a for n, (W, b) in every for k, a in ((f"weights-{n}", W), (f"bias-{n}", b))}
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
-        layers = zip(numbered(arrays, "weights-{}"), numbered(arrays, "bias-{}"), strict=True)
+        layers = zip(
+            numbered_arrays(arrays, "weights-{}"), numbered_arrays(arrays, "bias-{}"), strict=True
+        )
         if not arrays:
             raise InvalidDataError("a network without layers: nothing has trained it")
         return replace(self, layers=tuple(layers))._in_phase(phase)

@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
-from ..options.base import Absent, Choices, Options, Stored, grammar, option, set_of
+from ..options.base import Absent, Choices, Options, Stored, get_option_set, grammar, option
 from ..values.names import Phase
 from ..values.ridge_spec import parse_fixed, parse_ridge
 
@@ -50,7 +50,7 @@ class HeadOptions(Options):
     @classmethod
     def changeable(cls) -> frozenset[str]:
         """Names of the options that `solve` may still change."""
-        return set_of(cls, "AT_SOLVE")
+        return get_option_set(cls, "AT_SOLVE")
 
     def idle(self) -> Iterator[tuple[str, str]]:
         """Options that this head does not use, each with what would use it."""

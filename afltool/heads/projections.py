@@ -182,7 +182,7 @@ class Tabled:
 tabled = lru_cache(maxsize=8)(Tabled)  # of the latest layers
 
 
-def in_fixed_point(X: Rows) -> FixedPoint:
+def require_fixed_point(X: Rows) -> FixedPoint:
     """The rows of a head with --compute fixed; `UsageError` where they are not in fixed point."""
     if not isinstance(X, FixedPoint):
         why = f"--compute fixed needs int16 features; these are {X.dtype}"
@@ -230,7 +230,7 @@ class RandomFeatures(FeatureMap):
         """Φ of rows; `UsageError` for --compute fixed and rows that are real."""
         o, rows = self.options, X
         if o.compute == FIXED:
-            rows = in_fixed_point(X)
+            rows = require_fixed_point(X)
         elif not (isinstance(X, FixedPoint) and o.compute in self._exact):
             rows = rows_as(X, o.compute)
         random = self(rows) if known is None else known[LIFTED]

@@ -62,7 +62,7 @@ class ScalingHead(Task):
 
     def _sums(self, blocks: Iterable[Block], carried: Carried = NOTHING) -> Gathered:
         bits = self.options.unit_bits
-        return add_up(sums_of(x, bits, i) for i, x in _parts(blocks)), NOTHING
+        return add_up(compute_sums(x, bits, i) for i, x in _parts(blocks)), NOTHING
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
         """Those of `math.sums`, whatever type the features have."""
@@ -85,7 +85,7 @@ class ScalingHead(Task):
                 f"these cannot be the statistics of any {total.rows} rows: the sum of feature "
                 f"{wrong[0]} is beyond what its sum of squares allows; make them again"
             )
-        state: dict[str, Any] = scale_of(sums, self.options.unit_bits)
+        state: dict[str, Any] = compute_scale(sums, self.options.unit_bits)
         missing = total.rows - sums["counts"]
         facts = {
             "rows": total.rows,
@@ -121,7 +121,7 @@ def _parts(blocks: Iterable[Block]) -> Iterator[tuple[int, F64]]:
         first += len(y)
 
 
-def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
+def round_values(x: Array, bits: int, first_row: int = 0) -> F64:
     """q as float64 (n, d), exactly; NaN where a value is missing.
     Raises `InvalidDataError` for infinity and |q| ≥ 2^47, with row, feature and value."""
     q: F64 = np.rint(np.multiply(x, 2.0**bits, dtype=np.float64))
@@ -133,9 +133,9 @@ def rounded(x: Array, bits: int, first_row: int = 0) -> F64:
     return q
 
 
-def sums_of(x: Array, bits: int, first_row: int = 0) -> Sums:
+def compute_sums(x: Array, bits: int, first_row: int = 0) -> Sums:
     """``counts``, ``sums`` (d,) and ``squares`` (3, d) of at most `BLOCK` rows x (n, d), int64."""
-    exact = rounded(x, bits, first_row)
+    exact = round_values(x, bits, first_row)
     known = ~np.isnan(exact)
     q = np.where(known, exact, 0.0).astype(np.int64)
     high, low = np.divmod(np.abs(q), 1 << LIMB)
@@ -154,7 +154,7 @@ def squares(sums: Sums) -> list[int]:
     return [sum(int(c) << (LIMB * i) for i, c in enumerate(limbs)) for limbs in sums["squares"].T]
 
 
-def scale_of(sums: Sums, bits: int) -> Sums:
+def compute_scale(sums: Sums, bits: int) -> Sums:
     """What sums give, each (d,): ``centre`` and ``mean`` Σx/n, ``spread`` √(Σx²/n − (Σx/n)²), each
     rounded once from the exact fraction, as StandardScaler's; 1 instead of 0, and there
     ``constant`` is 1."""

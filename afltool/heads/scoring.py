@@ -11,11 +11,11 @@ import numpy as np
 from .. import parallel, progress
 from ..math.gram import Rows, real
 from ..math.metrics.counting import Metrics, score_metrics
-from ..math.metrics.figures import Scored, cut
+from ..math.metrics.figures import Scored, cut_blocks
 from ..values.arrays import F64, I64
 from ..values.names import MEASURES, Phase
 from .base import LAST, Head
-from .checks import reported_scores
+from .checks import compute_reported_scores
 
 AT_ONCE = 256  # rows whose features are made together: those of codes are dense here
 LABEL, SCORES = "label", "scores"  # what is kept of rated rows: of their own class, or of every one
@@ -53,7 +53,7 @@ def score(
         y, S, after = labels[start : start + len(X)], np.empty((0, classes)), {}
         for phase, S in head.round_scores(X) if rounds else [(LAST, head.decision_function(X))]:
             after[phase], predicted = score_metrics(S, y)
-        rated = [Scored.of(S, reported_scores(head, S), y, keep == SCORES)] if keep else []
+        rated = [Scored.of(S, compute_reported_scores(head, S), y, keep == SCORES)] if keep else []
         if other is not None:
             theirs = other.decision_function(X)
             rated.append(Scored.of(theirs, theirs, y, keep_scores=False))
@@ -61,9 +61,9 @@ def score(
 
     counted: dict[Phase, Metrics] = {}
     found: dict[Phase, Separability] = {}
-    predicted, rated, parts = [], [], cut(blocks, classes)
+    predicted, rated, parts = [], [], cut_blocks(blocks, classes)
     with progress.task("evaluate", len(labels), "rows") as task:
-        for X, y, after, own, both in parallel.each(
+        for X, y, after, own, both in parallel.map_threads(
             of_block, parts, lambda b: head.room(len(b[1]))
         ):
             progress.stop_point()
@@ -72,13 +72,15 @@ def score(
             predicted.append(own)
             rated.append(both)
             if apart:
-                _set_apart(found, head, X, y, classes)
+                _add_scatters(found, head, X, y, classes)
             task.advance(len(X))
     joined = [Scored.joined(one) for one in zip(*rated, strict=True)]
     return Scores(counted, np.concatenate(predicted), joined, found)
 
 
-def _set_apart(apart: dict[Phase, Separability], head: Head, X: Rows, y: I64, classes: int) -> None:
+def _add_scatters(
+    apart: dict[Phase, Separability], head: Head, X: Rows, y: I64, classes: int
+) -> None:
     """Add the features that the head makes of these rows to the scatters of their layers."""
     for start in range(0, len(y), AT_ONCE):
         part = slice(start, start + AT_ONCE)

@@ -49,7 +49,7 @@ def cholesky_in_place(A: F64, floor: float | None = None) -> None:
             corner[:] = scipy.linalg.cholesky(corner, lower=True, check_finite=False)
         else:
             _factor_corner(corner, floor)
-        for _ in parallel.each(partial(_fill, A, a, b), range(b, len(A), BLOCK)):
+        for _ in parallel.map_threads(partial(_fill, A, a, b), range(b, len(A), BLOCK)):
             pass
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..values.arrays import F64, I64, Array
-from .counts import Codes, counted
+from .counts import Codes, count_places
 from .gram import LARGEST, PIECE, FixedPoint, Rows, check_finite, real, refuse_entries
 
 TOGETHER = 2**18  # codes that are made together: threads wait for each other with fewer
@@ -40,7 +40,7 @@ def levels(bucketing: str, buckets: int) -> F64:
     return np.arange(1, count) / count
 
 
-def deal(digits: int, groups: int, group_size: int, seed: int) -> I64:
+def assign_digits(digits: int, groups: int, group_size: int, seed: int) -> I64:
     """Which digits make up which code: (E, G) numbers below ``digits``, the first of as many
     shuffles as needed. NumPy has frozen ``RandomState``: the result is the same everywhere."""
     rng, wanted = np.random.RandomState(seed), groups * group_size
@@ -149,7 +149,7 @@ def _counts(rows: Array, count: int, bins: Callable[[Array], Array]) -> I64:
     places, offsets = np.empty(rows.shape, np.int32), np.arange(dim) * count
     for start in range(0, len(rows), PIECE):  # the bins of a few rows stay in the cache
         places[start : start + PIECE] = bins(rows[start : start + PIECE]) + offsets
-    return counted(places.ravel(), dim * count).reshape(dim, count).astype(np.int64)
+    return count_places(places.ravel(), dim * count).reshape(dim, count).astype(np.int64)
 
 
 def quantiles(counts: I64, shares: F64, edges: F64) -> F64:

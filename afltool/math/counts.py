@@ -45,7 +45,7 @@ def add_labels(codes: Codes, y: I64, counts: I64) -> None:
     for start in range(0, len(y), step):
         part = slice(start, start + step)
         places = codes[:, part].astype(kind) * classes + (offsets + y[part].astype(kind))
-        counts += counted(places.ravel(), counts.size).reshape(counts.shape)
+        counts += count_places(places.ravel(), counts.size).reshape(counts.shape)
 
 
 def add_pairs(codes: Codes, size: int, counts: I64) -> None:
@@ -67,11 +67,11 @@ def add_pairs(codes: Codes, size: int, counts: I64) -> None:
             table = _histogram(key, codes[ls.start : ls.stop], cells)
             _add_marginals(table.reshape(len(ls), -1, size), js, ls, size, counts)
 
-    for _ in parallel.each(count, range(1, groups, together)[::-1]):
+    for _ in parallel.map_threads(count, range(1, groups, together)[::-1]):
         pass
 
 
-def counted(places: Array, cells: int) -> Array:
+def count_places(places: Array, cells: int) -> Array:
     """How often each of 0 … cells−1 is among the places, int32 (cells,): columns of a sparse
     matrix, in half of the time of ``np.bincount``, which keeps the interpreter's lock."""
     one, ones = (np.ones(n, np.int32) for n in (1, len(places)))
@@ -109,7 +109,7 @@ def _histogram(key: Array, codes: Codes, cells: int) -> Array:
     step = max(1, KEYS // len(codes))
     for start in range(0, len(key), step):
         places = codes[:, start : start + step] + (offsets + key[start : start + step])
-        np.add(total, counted(places.ravel(), len(total)), out=total)
+        np.add(total, count_places(places.ravel(), len(total)), out=total)
     return total
 
 
@@ -153,7 +153,7 @@ def with_margins(labels: I64, pairs: I64, j: int) -> I64:
     return block
 
 
-def _rows_of(labels: I64, pairs: I64, j: int) -> I64:
+def _group_rows(labels: I64, pairs: I64, j: int) -> I64:
     """Those rows of ΦᵀΦ that belong to group j, left of its own block: (V, j·V)."""
     return with_margins(labels, pairs, j).transpose(1, 0, 2).reshape(labels.shape[1], -1)
 
@@ -162,7 +162,7 @@ def fill_lower(labels: I64, pairs: I64, out: F64) -> None:
     """ΦᵀΦ into the lower triangle of ``out`` (D, D), which is 0; the upper one is not touched."""
     groups, size, _ = labels.shape
     for j in range(1, groups):
-        out[j * size : (j + 1) * size, : j * size] = _rows_of(labels, pairs, j)
+        out[j * size : (j + 1) * size, : j * size] = _group_rows(labels, pairs, j)
     out.flat[:: len(out) + 1] = labels.sum(axis=2).ravel()
 
 
@@ -178,6 +178,6 @@ def quadratic(labels: I64, pairs: I64, W: F64) -> float:
     groups, size, _ = labels.shape
     total = float((labels.sum(axis=2).reshape(-1, 1) * W**2).sum())
     for j in range(1, groups):
-        rows = _rows_of(labels, pairs, j).astype(np.float64)
+        rows = _group_rows(labels, pairs, j).astype(np.float64)
         total += 2.0 * float((W[j * size : (j + 1) * size] * (rows @ W[: j * size])).sum())
     return total

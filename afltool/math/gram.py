@@ -147,7 +147,7 @@ class Products:
                 f"beyond the int64 limit {EXACT_INT64:.3g}",
                 advice=": extract with fewer --fraction-bits",
             )
-        for part, labels in pieces([(X, y)], together(self._buffer.shape[1])):
+        for part, labels in pieces([(X, y)], rows_per_product(self._buffer.shape[1])):
             self._add(part.values if isinstance(part, FixedPoint) else part, labels)
         return self
 
@@ -173,7 +173,7 @@ class Products:
         blas.add_gram(real, self._triangle)
 
 
-def together(width: int) -> int:
+def rows_per_product(width: int) -> int:
     """Rows that are multiplied together: those of a buffer."""
     return max(PIECE, BUFFER_BYTES // (8 * width))
 

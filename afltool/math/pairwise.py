@@ -56,14 +56,14 @@ def fold(parties: Iterable[Party]) -> Party:
     return reduce(merge, parties)
 
 
-def without_gamma(total: Party) -> tuple[F64, F64]:
+def remove_gamma(total: Party) -> tuple[F64, F64]:
     """The RI process undone, (16): gram C − Kγ I and cross C W, whose solution is W_agg."""
     G = total.C.copy()
     G.flat[:: len(G) + 1] -= total.gamma
     return G, total.C @ total.W
 
 
-def uploaded(part: Statistics) -> Statistics:
+def compute_upload(part: Statistics) -> Statistics:
     """What a client of the paper uploads instead of its sums, float64: ``regularized-gram`` (13),
     the triangle of C = XᵀX + γI, and ``local-weights`` (15), C⁻¹XᵀY (d, classes)."""
     C, W, _ = _party(part)
@@ -96,8 +96,8 @@ def _party(part: Statistics) -> Party:
 
 
 def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statistics:
-    """Clients' sums of gram and cross, or `uploaded`, folded by Theorem 1, without Kγ by (16):
-    float64 arrays gram and cross in real units. ``repeats``: see `Sum`."""
+    """Clients' sums of gram and cross, or `compute_upload`, folded by Theorem 1, without Kγ by
+    (16): float64 arrays gram and cross in real units. ``repeats``: see `Sum`."""
     counts: list[Sum] = []  # carries clients and row counts, with the checks of a sum
 
     def parties() -> Iterator[Party]:
@@ -107,7 +107,7 @@ def pairwise_total(parts: Iterable[Statistics], repeats: bool = False) -> Statis
             counts[:] = [counts[0].add(bare) if counts else Sum(bare, repeats)]
             yield _party(part)
 
-    G, H = without_gamma(fold(parties()))
+    G, H = remove_gamma(fold(parties()))
     return replace(counts[0].result(), arrays={GRAM: pack(G), CROSS: H})
 
 

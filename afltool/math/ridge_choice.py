@@ -21,7 +21,7 @@ import scipy
 
 from ..errors import NumericalError
 from ..values.arrays import F64
-from ..values.ridge_spec import Path, Ridge
+from ..values.ridge_spec import Ridge, RidgePath
 from . import ridge as rr
 from .blas import Cholesky
 
@@ -68,9 +68,9 @@ class Choice:
         return facts | measured | ({"ridge_path": list(self.path)} if len(self.path) > 1 else {})
 
 
-def tried(ridge: Ridge) -> list[float] | None:
+def listed_ridges(ridge: Ridge) -> list[float] | None:
     """The values that a ridge asks to try; None where the search decides."""
-    if isinstance(ridge, Path):
+    if isinstance(ridge, RidgePath):
         return [float(r) for r in np.geomspace(ridge.low, ridge.high, ridge.count)]
     return [ridge] if isinstance(ridge, float) else None
 

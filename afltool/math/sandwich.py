@@ -39,10 +39,10 @@ def low_rank(Pi: F64, Upsilon: F64, W: F64, gamma: float) -> LowRank:
     s = np.where(s > max(W.shape) * EPS * s.max(initial=0.0), s, 0.0)
     B = Upsilon @ Qt.T * s
     if gamma > 0:
-        Z = _shifted(Pi, s**2, gamma, B)
+        Z = _solve_shifted(Pi, s**2, gamma, B)
     else:
         lam, V = scipy.linalg.eigh(Pi, driver="evd")
-        Z = V @ _divided(V.T @ B, _positive(lam), s**2, 0.0)
+        Z = V @ _divide_by_scales(V.T @ B, _positive(lam), s**2, 0.0)
     return LowRank(Z, U) if len(s) < len(W) else LowRank(Z @ U.T)
 
 
@@ -68,12 +68,12 @@ def _positive(lam: F64) -> F64:
     return np.where(lam > len(lam) * EPS * lam.max(initial=0.0), lam, 0.0)
 
 
-def _divided(numerator: F64, left: F64, right: F64, gamma: float) -> F64:
+def _divide_by_scales(numerator: F64, left: F64, right: F64, gamma: float) -> F64:
     under, none = gamma + np.outer(left, right), np.zeros_like(numerator)
     return np.asarray(np.divide(numerator, under, out=none, where=under > 0))
 
 
-def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
+def _solve_shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
     """Columns z_j of (scale_j Π + γ I)⁻¹ b_j, by Π = Q T Qᵀ with T tridiagonal."""
     if not B.size:
         return np.zeros_like(B)
@@ -83,7 +83,7 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
     reduced, d, e, tau, _ = scipy.linalg.lapack.dsytrd(Pi, lower=1, lwork=64 * n)
     reflectors = np.asfortranarray(reduced[1:, :-1])
     Z = np.array(B, order="F")
-    Z[1:] = _reflected(reflectors, tau, Z[1:], "T")
+    Z[1:] = _apply_reflectors(reflectors, tau, Z[1:], "T")
     for j, scale in enumerate(scales):
         _, _, x, info = scipy.linalg.lapack.dptsv(scale * d + gamma, scale * e, Z[:, j])
         if info:
@@ -93,11 +93,11 @@ def _shifted(Pi: F64, scales: F64, gamma: float, B: F64) -> F64:
                 advice=": use a larger --block-ridge, or 0 for the minimum-norm solution",
             )
         Z[:, j] = x.reshape(n)
-    Z[1:] = _reflected(reflectors, tau, Z[1:], "N")
+    Z[1:] = _apply_reflectors(reflectors, tau, Z[1:], "N")
     return Z
 
 
-def _reflected(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
+def _apply_reflectors(reflectors: F64, tau: F64, B: F64, trans: str) -> F64:
     """Q B or Qᵀ B for the reflectors that `dsytrd` leaves below the subdiagonal."""
     made = scipy.linalg.lapack.dormqr("L", trans, reflectors, tau, B, 64 * B.shape[1])
     return np.asarray(made[0])

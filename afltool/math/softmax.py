@@ -72,10 +72,10 @@ def exact_weights(V: F64, reach: int) -> tuple[F64, int]:
 
 def scores(designs: Iterable[Dense], V: F64) -> F64:
     """Φ V (n, C) of parts of one Φ; exact products of rounded weights in fixed point."""
-    return np.concatenate([design.forward(prepared(design, V)) for design in designs])
+    return np.concatenate([design.forward(prepare_weights(design, V)) for design in designs])
 
 
-def prepared(design: Dense, V: F64) -> F64:
+def prepare_weights(design: Dense, V: F64) -> F64:
     """The weights by which Φ̂ gives scores; a power of 2 leaves products of integers exact."""
     if design.bits is None:
         return V
@@ -121,7 +121,10 @@ class Gradients:
         each is done with before the next one is made."""
         for design, y in parts:
             if self._prepared is None:
-                self._prepared, self.exact = prepared(design, self._point), design.bits is not None
+                self._prepared, self.exact = (
+                    prepare_weights(design, self._point),
+                    design.bits is not None,
+                )
             if self.exact and self._rows + len(y) > EXACT_ROWS:
                 assert len(y) <= EXACT_ROWS
                 self._move()
@@ -181,7 +184,7 @@ class Bound:
         return W
 
 
-def penalty_of(mu: float, rows: int, columns: int) -> F64:
+def make_penalty(mu: float, rows: int, columns: int) -> F64:
     """Diagonal of the penalty's curvature, (columns,): μN, and 0 for the intercept, the last."""
     diagonal = np.full(columns, mu * rows)
     diagonal[-1] = 0.0

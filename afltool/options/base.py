@@ -193,12 +193,12 @@ class Options:
     def _made(cls: Any, given: Any, make: Callable[[Any], Any]) -> Any:
         if not isinstance(given, ArgsKwargs):
             return make(given)
-        values = signature_of(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
-        taken = {k: _plain(kinds_of(fields_of(cls)[k]), v) for k, v in values.items()}
+        values = make_signature(cls).bind_partial(*given.args, **(given.kwargs or {})).arguments
+        taken = {k: _plain(get_types(get_fields(cls)[k]), v) for k, v in values.items()}
         try:
             return make(ArgsKwargs((), taken))
         except ValidationError as error:
-            raise _said(cls, error) from None
+            raise _validation_message(cls, error) from None
 
     def __post_init__(self) -> None:
         for cls in reversed(type(self).__mro__):  # a base's conditions hold without a word
@@ -209,8 +209,8 @@ class Options:
 
     def changed(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""
-        every = ((name, getattr(self, name)) for name in fields_of(type(self)))
-        return {k: v for k, v in every if v != default_of(type(self), k)}
+        every = ((name, getattr(self, name)) for name in get_fields(type(self)))
+        return {k: v for k, v in every if v != get_default(type(self), k)}
 
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
@@ -236,9 +236,9 @@ class Options:
 
         ``but``: options in whose place the stage puts what follows from them.
         """
-        sets = (set_of(type(self), one) for one in ("EXECUTION_ONLY", "SELECTS", "REFUSES"))
+        sets = (get_option_set(type(self), one) for one in ("EXECUTION_ONLY", "SELECTS", "REFUSES"))
         left, found = {*but}.union(*sets), dict[str, Any]()
-        for name, info in fields_of(type(self)).items():
+        for name, info in get_fields(type(self)).items():
             value = getattr(self, name)
             absent = Absent(value) in info.metadata
             is_option = not any(isinstance(m, (Reads, Writes, Flat)) for m in info.metadata)
@@ -248,7 +248,7 @@ class Options:
 
     def to(self, cls: type[OptionsT], **more: Any) -> OptionsT:
         """Options of another class, with the values of the fields that both have."""
-        shared = fields_of(cls).keys() & fields_of(type(self)).keys() - more.keys()
+        shared = get_fields(cls).keys() & get_fields(type(self)).keys() - more.keys()
         return cls(**{**{name: getattr(self, name) for name in shared}, **more})
 
     def _set(self, **values: Any) -> None:
@@ -257,7 +257,7 @@ class Options:
 
 
 @cache  # once: options are made again and again
-def tell_unused(name: str, other: str) -> None:
+def log_unused(name: str, other: str) -> None:
     """Say that an option is used only with another one."""
     log.info("%s is used only with %s: it changes nothing here", flag(name), flag(other))
 
@@ -267,21 +267,21 @@ def flag(name: str) -> str:
     return "--" + name.removeprefix("as_").strip("_").replace("_", "-")
 
 
-def fields_of(cls: type[Any]) -> dict[str, Any]:
+def get_fields(cls: type[Any]) -> dict[str, Any]:
     """pydantic's record of each field, in order."""
     found: dict[str, Any] = cls.__pydantic_fields__
     return found
 
 
-def set_of(cls: type[Any], name: str) -> frozenset[str]:
+def get_option_set(cls: type[Any], name: str) -> frozenset[str]:
     """One of the sets of a class, with those of its bases."""
     return frozenset().union(*(vars(one).get(name, ()) for one in cls.__mro__))
 
 
-def made_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+def make_options_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     """The options of a head or a method by name; `UsageError` for one that it lacks."""
-    if strangers := sorted(values.keys() - fields_of(cls).keys()):
-        known = ", ".join(sorted(fields_of(cls)))
+    if strangers := sorted(values.keys() - get_fields(cls).keys()):
+        known = ", ".join(sorted(get_fields(cls)))
         instead = instead_of(strangers[0]) or f"it has {known}"
         raise UsageError(f"{whose} has no option {strangers[0]!r}; {instead}")
     return cls(**values)
@@ -289,48 +289,48 @@ def made_for(whose: str, cls: type[OptionsT], values: Mapping[str, Any]) -> Opti
 
 def by_name(cls: type[Options], stored: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a file by their names; a key of no option stays as it is."""
-    names = {key_of(cls, name): name for name in fields_of(cls)}
+    names = {key_of(cls, name): name for name in get_fields(cls)}
     return {names.get(key, key): value for key, value in stored.items()}
 
 
 def key_of(cls: type[Options], name: str) -> str:
     """What files and recipes call an option."""
-    return str(said_of(fields_of(cls)[name], Stored) or name)
+    return str(get_word(get_fields(cls)[name], Stored) or name)
 
 
-def said_of(info: Any, kind: type[HeldT]) -> HeldT | None:
+def get_word(info: Any, kind: type[HeldT]) -> HeldT | None:
     """What an annotation says by an object of this class."""
     return next((m for m in info.metadata if isinstance(m, kind)), None)
 
 
 def positional(cls: Any) -> list[str]:
     """The fields that the shell takes without a name."""
-    named, of = getattr(cls, "NAMED", ()), fields_of(cls)
+    named, of = getattr(cls, "NAMED", ()), get_fields(cls)
     first = (f.name for f in fields(cls) if not f.kw_only and f.name not in named)
-    return [name for name in first if said_of(of[name], Writes) is None]
+    return [name for name in first if get_word(of[name], Writes) is None]
 
 
 @cache
-def signature_of(cls: Any) -> Signature:
+def make_signature(cls: Any) -> Signature:
     """What a class is called with: its files, then its options by name."""
-    of, found = fields_of(cls), list[Parameter]()
+    of, found = get_fields(cls), list[Parameter]()
     for f in sorted(fields(cls), key=lambda f: bool(f.kw_only)):
         kind = Parameter.KEYWORD_ONLY if f.kw_only else Parameter.POSITIONAL_OR_KEYWORD
-        default = Parameter.empty if of[f.name].is_required() else default_of(cls, f.name)
+        default = Parameter.empty if of[f.name].is_required() else get_default(cls, f.name)
         found.append(Parameter(f.name, kind, default=default, annotation=of[f.name].annotation))
     return Signature(found)
 
 
-def default_of(cls: type[Any], name: str) -> Any:
+def get_default(cls: type[Any], name: str) -> Any:
     """The default of an option; MISSING where it is required."""
-    info = fields_of(cls)[name]
+    info = get_fields(cls)[name]
     return MISSING if info.is_required() else info.get_default(call_default_factory=True)
 
 
 # ---------------------------------------------------------------- types, ranges, messages
 
 
-def kinds_of(info: Any) -> list[Any]:
+def get_types(info: Any) -> list[Any]:
     """The types that a field allows, None left out."""
     hint = info.annotation
     many = args_of(hint) if origin_of(hint) in (Union, UnionType) else (hint,)
@@ -351,21 +351,21 @@ def _plain(kinds: list[Any], value: Any) -> Any:
     return str(value) if isinstance(value, Path) and Path not in kinds and str in kinds else value
 
 
-def _said(cls: type[Any], error: ValidationError) -> UsageError:
+def _validation_message(cls: type[Any], error: ValidationError) -> UsageError:
     """What pydantic refuses first, with the option, its choices, range or type, and the value."""
     first = error.errors(include_url=False)[0]
     name, kind = str(first["loc"][0]), first["type"]
-    info = fields_of(cls)[name]
+    info = get_fields(cls)[name]
     if kind == "missing":
         return UsageError(f"{flag(name)} is needed: {info.description}")
     is_known = "than" in kind or kind in ("value_error", "literal_error")
-    why = f"is {allowed_of(info)}" if is_known else first["msg"].removeprefix("Input ")
+    why = f"is {describe_allowed(info)}" if is_known else first["msg"].removeprefix("Input ")
     return UsageError(f"{flag(name)} {why}; found {first['input']!r}")
 
 
-def allowed_of(info: Any) -> str:
+def describe_allowed(info: Any) -> str:
     """The choices of a text, or the range of a number, in words; empty where there are none."""
-    known, kind = said_of(info, Choices), kinds_of(info)[0]
+    known, kind = get_word(info, Choices), get_types(info)[0]
     if known or origin_of(kind) is Literal:
         return ", ".join(known.known if known else args_of(kind))
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -384,7 +384,7 @@ def _number(value: float) -> str:
     return str(value)
 
 
-def help_of(info: Any, default: str | None = None) -> str:
+def make_help(info: Any, default: str | None = None) -> str:
     """The description of a field, with its choices or range and its default.
 
     ``default``: what is said of it instead, as in a description that ends with '(default: 0)'.
@@ -394,7 +394,7 @@ def help_of(info: Any, default: str | None = None) -> str:
     if not (said or value is None or value is False or value in ((), {}, "")):
         unset = f"{value:g}" if isinstance(value, float) else str(value)
     new = (word for word in info.examples or () if word not in about)
-    allowed = allowed_of(info) or ", ".join(new)
+    allowed = describe_allowed(info) or ", ".join(new)
     unset = (f"default: {unset}" if unset else "") if default is None else default
     beside = "; ".join(filter(None, [allowed, unset]))
     return f"{about if said else info.description}{f' ({beside})' if beside else ''}"
@@ -408,15 +408,15 @@ Named = tuple[str, Path, bool]  # an option, a file that it names, whether the f
 
 def files_in(cls: type[Any], values: Mapping[str, Any]) -> Iterator[Named]:
     """The files that options of a class name; ``values`` are theirs by name."""
-    for name in values.keys() & fields_of(cls).keys():
-        info = fields_of(cls)[name]
+    for name in values.keys() & get_fields(cls).keys():
+        info = get_fields(cls)[name]
         said = name.upper() if name in positional(cls) else flag(name)
-        inside, value = said_of(info, Holds), _plain(kinds_of(info), values[name])
+        inside, value = get_word(info, Holds), _plain(get_types(info), values[name])
         for one in value if isinstance(value, tuple) else (value,):
             is_path = inside is not None or isinstance(one, Path)
             text = inside.path(one) if inside is not None and isinstance(one, str) else str(one)
             if is_path and text not in ("", STREAM) and "\0" not in text:
-                yield said, Path(text), said_of(info, Writes) is not None
+                yield said, Path(text), get_word(info, Writes) is not None
 
 
 def absolute(cls: type[Any], name: str, value: Any) -> Any:
@@ -425,8 +425,8 @@ def absolute(cls: type[Any], name: str, value: Any) -> Any:
         return tuple(absolute(cls, name, one) for one in value)
     if isinstance(value, Path):
         return value.absolute()
-    info = fields_of(cls)[name]
-    inside = said_of(info, Holds)
+    info = get_fields(cls)[name]
+    inside = get_word(info, Holds)
     if inside is None or value in (info.examples or ()):
         return value
     before, path, after = inside.parts(value)

@@ -53,7 +53,7 @@ class Output(Options):
     overwrite: bool = option(False, "replace an existing output")
 
     def check(self) -> None:
-        refuse_files(files_of(self))
+        refuse_files(list_option_files(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Tracked(Options):
 # ---------------------------------------------------------------- files that a command names
 
 
-def files_of(options: Options) -> Iterator[Named]:
+def list_option_files(options: Options) -> Iterator[Named]:
     """The files that options name."""
     return files_in(type(options), options.changed())
 

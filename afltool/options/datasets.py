@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..inputs import given_path
+from ..inputs import check_given_path
 from ..plugins import Registry
 
 
@@ -54,7 +54,7 @@ DATASETS: Registry[DatasetName] = Registry(
 )
 
 
-def named(spec: str) -> tuple[DatasetName, str]:
+def parse_dataset(spec: str) -> tuple[DatasetName, str]:
     """The data set that ``spec`` names, and the path in it, or `UsageError`."""
     kind, colon, path = spec.partition(":")
     dataset = DATASETS.get(kind)
@@ -62,5 +62,5 @@ def named(spec: str) -> tuple[DatasetName, str]:
         known = ", ".join(one.shown for one in DATASETS.values())
         raise UsageError(f"unknown data set {spec!r}: there are {known}.")
     if path:
-        given_path(path)
+        check_given_path(path)
     return dataset, path

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from ..errors import UsageError
 from ..values.ridge_spec import parse_bins
-from .base import FileIn, FileOut, Files, Input, Reads, Result, fields_of, grammar, option
+from .base import FileIn, FileOut, Files, Input, Reads, Result, get_fields, grammar, option
 from .common import SEED, STDOUT, Column, Output, Printed, Threads
 from .features import ColumnOptions, NamedRows, NetworkOptions, WeightsOptions
 from .statistics import LocalStatsOptions
@@ -76,9 +76,9 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     PRINTS: ClassVar = "cli.calls:predict"
     STAGE: ClassVar = "stages.predict:predict"
     #: What is used with images alone, with tables of them, and with tables of features.
-    OF_IMAGES: ClassVar = frozenset({*fields_of(NetworkOptions), "backbone"})
+    OF_IMAGES: ClassVar = frozenset({*get_fields(NetworkOptions), "backbone"})
     OF_TABLES: ClassVar = frozenset({"data_root"})
-    OF_FEATURES: ClassVar = frozenset(fields_of(ColumnOptions))
+    OF_FEATURES: ClassVar = frozenset(get_fields(ColumnOptions))
 
     head: SolvedHead = Field()
     inputs: Annotated[Files, Reads("lines")] = Field(description=INPUTS)
@@ -111,7 +111,7 @@ class Export(WeightsOptions, Output):
     metrics: FileIn = option(None, "what evaluate -o wrote for this head, for the card")
 
     def check(self) -> None:
-        for name in fields_of(WeightsOptions):
+        for name in get_fields(WeightsOptions):
             self.needs(name, "with_backbone")
         self.needs("metrics", "card")
 
@@ -152,7 +152,7 @@ class EvaluateOrCount(Evaluate, Counts, Printed):
     def check(self) -> None:
         if self.out == STDOUT and self.as_json:
             raise UsageError("one thing goes to stdout: --json, or -o -")
-        figures, counts = fields_of(Evaluate).keys(), fields_of(Counts).keys()
+        figures, counts = get_fields(Evaluate).keys(), get_fields(Counts).keys()
         if self.counts:
             self.excludes("counts", *sorted(figures - counts), "as_json")
             self.needs("counts", "out")

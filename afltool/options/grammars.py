@@ -114,7 +114,7 @@ def refuse_twice(names: list[str]) -> None:
         raise UsageError(f"--node {twice[0]} is given twice; each slice of the features is one")
 
 
-def one_plain_place(nodes: tuple[Node, ...]) -> bool:
+def is_single_plain_node(nodes: tuple[Node, ...]) -> bool:
     """Whether the features are one bare node's, or what enters the classifier."""
     return not nodes or (len(nodes) == 1 and str(nodes[0]) == nodes[0].name != STAGES)
 

@@ -43,7 +43,7 @@ class LocalStatsOptions(Threads):
             self.excludes(name, "client")
         idle = {"participation_kind", "participation_seed"} & self.changed().keys()
         for name in sorted(idle) if self.participation == 1.0 else ():  # a study has it for all
-            base.tell_unused(name, "participation")
+            base.log_unused(name, "participation")
         self.needs("held_out", "sum")
 
 
@@ -62,7 +62,9 @@ class LocalStats(LocalStatsOptions, TableOptions, Output):
     _: KW_ONLY
     law: LocalLaw = option("sum", "pairwise: a client sends AFL's (13), weights beside XᵀX + γI")
     classes: Classes = option(None, CLASSES)
-    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_head")] = Field(default_factory=dict)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:head_parameters")] = Field(
+        default_factory=dict
+    )
 
     def check(self) -> None:
         if self.law != "sum":
@@ -107,7 +109,7 @@ class Solve(SolveOptions, Output):
     """Solve the head that the total was gathered for."""
 
     STAGE: ClassVar = "stages.solve:solve"
-    TELLS: ClassVar = "rendering.tables:say_solution"
+    TELLS: ClassVar = "rendering.tables:print_solution"
     total: Input = Field(description="a total (or any statistics)")
     out: Result = Field(description="head file")
     _: KW_ONLY
@@ -122,4 +124,6 @@ class NewHead(Output):
     name: str = Field(description="name of the head")
     out: Result = Field(description="head file")
     _: KW_ONLY
-    head_options: Annotated[dict[str, Any], Flat("cli.flat:of_head")] = Field(default_factory=dict)
+    head_options: Annotated[dict[str, Any], Flat("cli.flat:head_parameters")] = Field(
+        default_factory=dict
+    )

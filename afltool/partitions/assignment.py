@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import InvalidDataError, NumericalError, UsageError
 from ..options.partition import SCHEMES, PartitionOptions
-from ..plugins import doors
+from ..plugins import entry_points
 from ..values.arrays import I64
 from . import Assignment, schemes
 from .schemes import Owners, SchemeOptions, stream
@@ -68,7 +68,7 @@ def assign(
     texts = tuple(attribute[i] for i in order.tolist()) if attribute is not None else ()
     told = SchemeOptions.of(options, true.size, n_classes, texts)
     own, function = o.scheme not in SCHEMES.added, o.scheme.replace("-", "_")
-    deal = getattr(schemes, function) if own else doors(SCHEMES.group)[o.scheme].load().deal
+    deal = getattr(schemes, function) if own else entry_points(SCHEMES.group)[o.scheme].load().deal
     client, names = deal(true, told)
     client, names = np.asarray(client, np.int32), tuple(names)  # a plug-in may have others
     if lost := int(((client < 0) | (client >= len(names))).sum()):
@@ -76,14 +76,14 @@ def assign(
             f"expected a client for each of {client.size} rows, found {lost} rows without one; "
             "please report"
         )
-    held_out = _held_out(client, len(names), o.held_out, o.seed)
+    held_out = _mark_held_out(client, len(names), o.held_out, o.seed)
     noisy = _with_noise(true, n_classes, o)
     return Assignment(client=client, names=names, held_out=held_out, effective_labels=noisy).moved(
         order
     )
 
 
-def _held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:
+def _mark_held_out(client: Owners, clients: int, share: float, seed: int) -> npt.NDArray[np.bool_]:
     """Mark round(share · F) of the F clients with rows: an empty client would validate nothing."""
     marked = np.zeros(clients, np.bool_)
     if share:

@@ -58,7 +58,7 @@ class SchemeOptions:
                 f"{o.scheme}: {clients} clients of at least min-size = {least} rows "
                 f"need {clients * least} rows, found {n}. Take fewer clients or a smaller min-size"
             )
-        memory.need(
+        memory.require_memory(
             (200 + 8 * n_classes) * clients + 24 * clients * (o.shards_per_client or 0),
             f"{o.scheme}: a partition among {clients} clients",
             "take fewer clients or a smaller shards-per-client",
@@ -157,11 +157,11 @@ def _dirichlet_counts(
         shape = counts[part].shape
         logs = np.log(gammas.standard_gamma(options.alpha + 1, shape))
         logs -= boosts.standard_exponential(shape) / options.alpha
-        counts[part] = _cut(logs, sizes[part], offsets.random((shape[0], 1)))
+        counts[part] = _split_sizes(logs, sizes[part], offsets.random((shape[0], 1)))
     return counts
 
 
-def _cut(logs: F64, sizes: I64, offsets: F64) -> I64:
+def _split_sizes(logs: F64, sizes: I64, offsets: F64) -> I64:
     """Split sizes (c,) in proportions softmax(logs) (c, K), rounded by offsets (c, 1) in [0, 1)."""
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     total = np.cumsum(weights, axis=1)
@@ -194,7 +194,7 @@ def file(labels: I64, options: SchemeOptions) -> Dealt:
         )
     for name in set(values):
         check_name(name)
-    names = options.numbers if options.clients else in_order(values)
+    names = options.numbers if options.clients else sort_names(values)
     index = {name: k for k, name in enumerate(names)}
     strangers = sorted(set(values) - index.keys())
     if strangers:
@@ -208,7 +208,7 @@ def file(labels: I64, options: SchemeOptions) -> Dealt:
 by_attribute = file
 
 
-def in_order(values: Sequence[str]) -> tuple[str, ...]:
+def sort_names(values: Sequence[str]) -> tuple[str, ...]:
     """The names: numerals without leading zeros by their numbers, if all are; else as texts.
 
     >>> in_order(["10", "9", "9"]), in_order(["10", "09"])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..options.look import AS_NEEDED, MM, SizeOptions
-from .style import BLUE, CHARACTER, POINT, figure, heading, higher, shortened, wrapped
+from .style import BLUE, CHARACTER, POINT, figure, heading, higher, shorten, wrap_plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,14 +27,14 @@ _CELLS = 1500  # more columns or rows are smaller than pixels, and blend
 def class_ticks(axes: Axes, class_names: Sequence[str], which: str, inches: float) -> None:
     """Every name where ``inches`` of an axis have room for it, else every n-th one."""
     step = max(1, int(np.ceil(len(class_names) * POINT / (72 * inches))))
-    places, names = np.arange(0, len(class_names), step), [*map(shortened, class_names[::step])]
+    places, names = np.arange(0, len(class_names), step), [*map(shorten, class_names[::step])]
     if "y" in which:
         axes.set_yticks(places, names)
     if "x" in which:
         axes.set_xticks(places, names, rotation=90)
 
 
-def cells_drawn(axes: Axes, cells: Any, norm: Any, start: float = 0.0, **how: Any) -> Any:
+def draw_cells(axes: Axes, cells: Any, norm: Any, start: float = 0.0, **how: Any) -> Any:
     """Cells as colors of one hue: from white (or, from ``start``, from pale) to dark."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -62,7 +62,7 @@ def plot_confusion(
     """
     rows = confusion.sum(axis=1, keepdims=True)
     share = confusion / np.maximum(rows, 1)
-    names = CHARACTER * max(len(shortened(name)) for name in class_names)
+    names = CHARACTER * max(len(shorten(name)) for name in class_names)
     beside = names + 1.25  # inches: with the axis' name and the bar of colors
     usual = float(np.clip(0.125 * len(class_names), 3.2, 14.0))
     wide = size.inches(MM * (usual + beside))
@@ -73,7 +73,7 @@ def plot_confusion(
         hits = np.trace(confusion) / max(int(rows.sum()), 1)
         heading(drawn, title, note or f"top-1 {hits:.2%} of {rows.sum():,} rows")
         axes = drawn.add_subplot()
-        image = cells_drawn(axes, share, PowerNorm(0.5, 0, 1))
+        image = draw_cells(axes, share, PowerNorm(0.5, 0, 1))
         bar = drawn.colorbar(image, ax=axes, shrink=0.75, ticks=[0, 0.05, 0.2, 0.5, 1])
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
         bar.set_label("share of the true class")
@@ -125,7 +125,7 @@ def plot_partitions(
     tables = [one.counts for one in panels]
     sizes = [counts.sum(axis=1) for counts in tables]
     top = max(1.05 * max(int(rows.max()) for rows in sizes), 1)
-    titles = [wrapped(one.title, (wide - 1.1) / len(panels)) for one in panels]
+    titles = [wrap_plain(one.title, (wide - 1.1) / len(panels)) for one in panels]
     high = min(0.45 * wide, 1.1 * wide / len(panels))
     with figure(path, wide, high + 1.4, overwrite, size.dpi) as drawn:
         from matplotlib.colors import LogNorm
@@ -135,7 +135,7 @@ def plot_partitions(
         above, below = drawn.subplots(2, len(panels), height_ratios=(2.2, 1), squeeze=False)
         for i, (title, counts) in enumerate(zip(titles, tables, strict=True)):
             cells = np.ma.masked_equal(counts.T, 0)
-            image = cells_drawn(above[i], cells, norm, 0.2, aspect="auto")
+            image = draw_cells(above[i], cells, norm, 0.2, aspect="auto")
             above[i].tick_params(labelbottom=False)
             _thousands(above[i].yaxis, 5)
             above[i].set_title(title)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..files.evaluations import figure_text
 from ..values.text import COLUMNS, PIXELS
-from .terminal import on_stdout, print_words
+from .terminal import print_words, stdout_console
 
 Facts = Mapping[str, Any]
 FEW = 8  # names that are listed
@@ -19,7 +19,7 @@ def print_brief(facts: dict[str, Any]) -> None:
     rows = {"kind": facts["kind"], "digest": facts["digest"], **_LINES[facts["kind"]](facts)}
     if facts["checked"] != "all":
         rows["checked"] = facts["checked"]
-    print_words(on_stdout(), ((k, v) for k, v in rows.items() if v), bold=True)
+    print_words(stdout_console(), ((k, v) for k, v in rows.items() if v), bold=True)
 
 
 def _features(facts: Facts) -> dict[str, str]:
@@ -61,11 +61,11 @@ def _statistics(facts: Facts) -> dict[str, str]:
         "head": f"{context['head']['name']}, phase {facts['phase']}",
         **_space(context["space"]),
         "γ": f"{', '.join(gammas[:FEW])} of clients, for --law pairwise" if gammas else "",
-        **{f"head {i}": _counted(one) for i, one in enumerate(facts.get("evaluations", ()))},
+        **{f"head {i}": _format_count(one) for i, one in enumerate(facts.get("evaluations", ()))},
     }
 
 
-def _counted(one: Facts) -> str:
+def _format_count(one: Facts) -> str:
     text = figure_text(one["metrics"]["accuracy"])
     return f"{one['head']['name']} {one['head']['digest'][:12]}: accuracy {text}"
 

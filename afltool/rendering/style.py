@@ -19,7 +19,7 @@ from ..files.atomic import write_bytes
 from ..files.outputs import check_output
 from ..options.look import SizeOptions
 from ..plugins import install
-from ..values.text import shown
+from ..values.text import escape_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def figure(
 
 
 def heading(drawn: Figure, *lines: str) -> None:
-    text = "\n".join(wrapped(one, drawn.get_figwidth()) for one in lines if one)
+    text = "\n".join(wrap_plain(one, drawn.get_figwidth()) for one in lines if one)
     if text:
         drawn.suptitle(text, x=0.01, ha="left")
         higher(drawn, 1 + text.count("\n"))
@@ -95,7 +95,7 @@ def legend_below(drawn: Figure, entries: Iterable[tuple[Any, str]], title: str =
     """A legend below all panels, of what is drawn with its name, in as many columns as fit."""
     wide, beside = drawn.get_figwidth(), 0.4  # inches of an entry beside its name
     handles, labels = zip(*entries, strict=True)
-    names = [wrapped(label, wide - beside) for label in labels]
+    names = [wrap_plain(label, wide - beside) for label in labels]
     longest = max(len(line) for name in names for line in name.split("\n"))
     columns = max(1, min(len(names), int(wide / (longest * CHARACTER + beside))))
     how: dict[str, Any] = {"ncols": columns, "title": title or None, "columnspacing": 1}
@@ -108,17 +108,17 @@ def higher(drawn: Figure, lines: int) -> None:
     drawn.set_figheight(drawn.get_figheight() + LINE * lines)
 
 
-def wrapped(text: str, width: float) -> str:
+def wrap_plain(text: str, width: float) -> str:
     """`plain` of a text, in lines of about ``width`` inches."""
-    return textwrap.fill(shown(text), max(1, int(width / CHARACTER))).replace("$", r"\$")
+    return textwrap.fill(escape_line(text), max(1, int(width / CHARACTER))).replace("$", r"\$")
 
 
 def plain(text: str) -> str:
     """A text that matplotlib draws unchanged: a pair of dollars would start a formula."""
-    return shown(text).replace("$", r"\$")
+    return escape_line(text).replace("$", r"\$")
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     return plain(name if len(name) <= 24 else name[:23] + "…")
 
 

@@ -20,7 +20,7 @@ from ..files.schema import FINAL_HEAD
 from ..progress import log
 from ..values.names import MEASURES
 from ..values.text import byte_text
-from .terminal import add_row, cell, on_stderr, on_stdout, print_whole, print_words
+from .terminal import add_row, cell, print_whole, print_words, stderr_console, stdout_console
 
 Round = dict[str, Any]
 ROWS = 25  # of a table of rounds that a person sees; CSV and JSON have them all
@@ -29,7 +29,7 @@ MOST_ROWS = 200  # of a table of classes or parts
 
 def print_metrics(metrics: dict[str, Any]) -> None:
     """Accuracies of an evaluation, per class, and for few classes the confusion matrix."""
-    console = on_stdout()
+    console = stdout_console()
     top5 = f"top-5 {metrics['top5']:.2%}   " if "top5" in metrics else ""
     console.print(f"top-1 [bold]{metrics['top1']:.2%}[/bold]   {top5}rows {metrics['n']}")
     print_whole(console, _classes(metrics))
@@ -105,7 +105,7 @@ def _figure(value: float | None, form: str = "{:.4f}") -> str:
     return "–" if value is None else form.format(value)
 
 
-def say_solution(path: Path) -> None:
+def print_solution(path: Path) -> None:
     """A line on stderr about a solved head: rank, condition, ridge, degrees of freedom."""
     r = read_header(path, "head")["report"]
     if "phases" in r:
@@ -142,13 +142,13 @@ def print_summary(summary: dict[str, Any]) -> None:
         ("digest of the total", summary["total_digest"]),
         ("the solved head", FINAL_HEAD),
     ]
-    tell_facts(facts, summary["rounds"])
+    print_facts(facts, summary["rounds"])
 
 
-def tell_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
-    print_words(on_stderr(), facts, bold=True)
+def print_facts(facts: Iterable[tuple[str, object]], rounds: Sequence[dict[str, Any]]) -> None:
+    print_words(stderr_console(), facts, bold=True)
     if len(rounds) > 1:
-        print_whole(on_stderr(), rounds_table(rounds))
+        print_whole(stderr_console(), rounds_table(rounds))
 
 
 def print_status(facts: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def print_status(facts: dict[str, Any]) -> None:
 
 def print_parts(rows: Iterable[Sequence[object]], end: str, command: str) -> None:
     """What is done and what is not, a line in all, and the command that continues."""
-    console = on_stdout()
+    console = stdout_console()
     print_words(console, rows)
     console.print(end)
     if command:

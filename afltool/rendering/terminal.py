@@ -8,16 +8,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..values.text import shown
+from ..values.text import escape_line
 
 _WIDEST = 1000  # columns of a table
 
 
-def on_stdout() -> Console:
+def stdout_console() -> Console:
     return Console(highlight=False)
 
 
-def on_stderr() -> Console:
+def stderr_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
@@ -31,7 +31,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 def print_words(console: Console, rows: Iterable[Sequence[object]], bold: bool = False) -> None:
     """Texts in columns, one line a row: the terminal breaks it, and digests can be copied."""
-    texts = [[shown(value) for value in row] for row in rows]
+    texts = [[escape_line(value) for value in row] for row in rows]
     wide = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for first, *rest in texts:
         name = escape(first.ljust(wide[0]))
@@ -42,7 +42,7 @@ def print_words(console: Console, rows: Iterable[Sequence[object]], bold: bool =
 
 def cell(value: object) -> str:
     """A value as a cell or a title: escape sequences, newlines and rich's markup are plain text."""
-    return escape(shown(value))
+    return escape(escape_line(value))
 
 
 def add_row(table: Table, *values: object) -> None:

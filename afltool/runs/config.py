@@ -16,21 +16,21 @@ from ..files.atomic import write_text
 from ..heads import HEAD_NAMES as HEAD_NAMES
 from ..heads import HEADS, Names, make_options, options_class
 from ..heads.options import PAPER
-from ..memory import Room, available, parse_size
+from ..memory import MemoryBudget, available, parse_size
 from ..options.base import (
     Holds,
     Options,
     Reads,
     absolute,
-    default_of,
-    fields_of,
     files_in,
     flag,
+    get_default,
+    get_fields,
+    get_option_set,
     grammar,
     option,
-    set_of,
 )
-from ..options.common import SEED, Threads, files_of
+from ..options.common import SEED, Threads, list_option_files
 from ..options.evaluation import EvaluateOptions
 from ..options.features import ExtractOptions, NumberFormat, TableOptions
 from ..options.partition import SCHEMES, PartitionOptions
@@ -96,11 +96,11 @@ class HereOptions(Threads):
     )
     memory: Annotated[str | None, grammar(parse_size)] = option(None, _memory)
 
-    def room(self, processes: int = 1) -> Room:
+    def room(self, processes: int = 1) -> MemoryBudget:
         """The memory that may be taken, as much of it as is free; ``processes`` share it."""
         free = available()
         wanted = free // 2 if self.memory is None else parse_size(self.memory).bytes
-        return Room(min(wanted, free * 9 // 10) // processes)
+        return MemoryBudget(min(wanted, free * 9 // 10) // processes)
 
 
 #: The stages of a run in order: their options, and the names that the run has for some of them.
@@ -117,12 +117,12 @@ PARTS: dict[str, tuple[type[Options], dict[str, str]]] = {
 }
 #: Options of stages that a run decides itself, or has no use for.
 OMITTED = {
-    TABLE: {*fields_of(NumberFormat), "y"},  # those of extract
+    TABLE: {*get_fields(NumberFormat), "y"},  # those of extract
     "extract": {"split", "shard", "unlabeled", "threads", "out", "overwrite"},
     "local_stats": {"partition", "client", "only", "sum", "held_out", "threads"},
     "aggregate": {"subtract", "held_out", "complete", "allow_repeats", "threads"},
     "solve": {"head", "validate", "threads"},
-    "evaluate": {*fields_of(EvaluateOptions)} - {"each_round", "separability"},
+    "evaluate": {*get_fields(EvaluateOptions)} - {"each_round", "separability"},
 }
 
 
@@ -135,11 +135,11 @@ class RunField(NamedTuple):
 
     @property
     def info(self) -> Any:
-        return fields_of(self.cls)[self.name]
+        return get_fields(self.cls)[self.name]
 
     @property
     def in_result(self) -> bool:
-        sets = (set_of(self.cls, one) for one in ("EXECUTION_ONLY", "REFUSES"))
+        sets = (get_option_set(self.cls, one) for one in ("EXECUTION_ONLY", "REFUSES"))
         return self.name not in frozenset().union(*sets)
 
 
@@ -147,7 +147,7 @@ class RunField(NamedTuple):
 FIELDS: dict[str, RunField] = {
     names.get(name, name): RunField(part, cls, name)
     for part, (cls, names) in PARTS.items()
-    for name in fields_of(cls)
+    for name in get_fields(cls)
     if name not in OMITTED.get(part, ())
 }
 
@@ -195,7 +195,7 @@ class RunConfig:
             if part is None and name in OMITTED[TABLE]:
                 part = self.table
             if part is not None and (
-                name in NEEDED or getattr(part, f.name) != default_of(f.cls, f.name)
+                name in NEEDED or getattr(part, f.name) != get_default(f.cls, f.name)
             ):
                 values[name] = getattr(part, f.name)
         return {**values, **self.head_options}
@@ -207,7 +207,7 @@ class RunConfig:
     def with_absolute_paths(self) -> RunConfig:
         """The same run from any working directory: every path that it names is absolute."""
         own = None if self.first_head else options_class(self.own.head)
-        theirs = {} if own is None else {name: (own, name) for name in fields_of(own)}
+        theirs = {} if own is None else {name: (own, name) for name in get_fields(own)}
         known = {**theirs, **{name: f[1:] for name, f in FIELDS.items()}}
         every = self.given().items()
         return RunConfig(**{k: absolute(*known[k], v) if k in known else v for k, v in every})
@@ -266,15 +266,15 @@ def with_features(config: RunConfig) -> RunConfig:
     test = own.test_features
     if test.suffix != train.suffix:
         test = feature_file(test, config.table, read_header(train, "features"))
-    left = fields_of(TableOptions).keys()
+    left = get_fields(TableOptions).keys()
     kept = {name: value for name, value in given.items() if name not in left}
     return RunConfig(**{**kept, "train_features": train, "test_features": test})
 
 
-def all_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
-    """`files_of` of the options of a run, those of the head that it makes too."""
+def list_run_files(config: RunConfig) -> Iterator[tuple[str, Path, bool]]:
+    """`list_option_files` of the options of a run, those of the head that it makes too."""
     for part in filter(None, map(config.part, PARTS)):
-        yield from files_of(part)
+        yield from list_option_files(part)
     if config.first_head is None:
         yield from files_in(options_class(config.own.head), config.head_options)
 
@@ -324,7 +324,7 @@ def _part(part: str, given: Mapping[str, Any], left_out: str | None) -> Options 
         raise
 
 
-def written_options(path: Path) -> str | None:
+def get_written_options(path: Path) -> str | None:
     """The options of a TOML file as a run writes them; None where it has none that make a run."""
     try:
         return RunConfig(**read_config(path)).with_absolute_paths().to_toml()
@@ -335,11 +335,11 @@ def written_options(path: Path) -> str | None:
 def keep_options(config: RunConfig, place: Path) -> None:
     """Write run.toml, unless it says this run already, be it with comments of its owner."""
     text = config.with_absolute_paths().to_toml()
-    if written_options(place) != text:
+    if get_written_options(place) != text:
         write_text(text, place, overwrite=True)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     names = Names(lambda: iter([FIELDS, HEAD_NAMES]))
     values = inputs.flat(path, inputs.read_toml(path, "options"))
-    return {inputs.known_key(path, key, names, "run"): value for key, value in values.items()}
+    return {inputs.check_key(path, key, names, "run"): value for key, value in values.items()}

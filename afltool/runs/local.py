@@ -15,14 +15,14 @@ from ..files.schema import versions
 from ..files.tables import write_confusion, write_json, write_records
 from ..math.metrics.counting import TOPS
 from ..options.evaluation import Evaluate
-from ..progress import event, heard, log
+from ..progress import event, has_listener, log
 from ..stages.runner import AGAIN, MISSING, Artifact, Files
 from ..values.names import MEASURES, Phase
 from .config import RunConfig, keep_options, with_features
 from .folder import RunFolder
 from .plan import Step, next_steps
 from .step_cache import StepCache
-from .summary import costs, digests, resolved, tell_done
+from .summary import costs, digests, log_done, resolve_options
 from .validation import check_before, check_own_files, serves
 
 
@@ -40,10 +40,10 @@ def run(
     make_folder(folder.root)
     made = made or StepCache()
     event("run_begun", folder=folder.root, what="run", options=config.given())
-    with parallel.using(config.here.threads):
+    with parallel.thread_limit(config.here.threads):
         files = Files(config.here.room(made.processes))
         _Run(config, folder, overwrite, made, files).all()
-    tell_done(folder.root)
+    log_done(folder.root)
     return folder.root
 
 
@@ -107,7 +107,7 @@ class _Run:
         for path in step.inputs.values():
             assert isinstance(path, Path)
             self.files.forget(path)
-        if heard():
+        if has_listener():
             [figures] = self.files.head(made.path).rounds_with({})[-1:] or [{}]
             event("round", folder=self.folder.root, round=len(self.heads), figures=figures)
         return made
@@ -126,7 +126,7 @@ class _Run:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
         files: Any = step.inputs
         with self.files.reading():
-            self.metrics = evaluated(step, self.files)
+            self.metrics = evaluate_rounds(step, self.files)
         for role in ("head", "features"):
             self.metrics[role] = {**self.metrics[role], "path": str(files[role])}
         place = self.folder / RunFolder.METRICS
@@ -137,7 +137,7 @@ class _Run:
 
     def summary(self) -> None:
         solved, metrics = self.files.head(self.heads[-1]), self.metrics
-        rounds = told(solved, metrics.get("rounds", []), self.uploads)
+        rounds = describe_rounds(solved, metrics.get("rounds", []), self.uploads)
         write_records(rounds, self.folder / RunFolder.ROUNDS, overwrite=True)
         total, train = read_header(self.folder.total(1), "statistics"), metrics.get("train", {})
         facts = {
@@ -153,7 +153,7 @@ class _Run:
             "exchange": solved.head.options.same_clients or "full",
             **{k: v for k, v in solved.report.items() if k == "density"},  # tables show it
             **costs(self.uploads, self.stages),
-            "options": resolved(self.config, self.start),
+            "options": resolve_options(self.config, self.start),
             "partition": dict(read_header(self.folder.clients, "partition")["scheme"]),
             "digests": digests(self.folder, self.start, len(self.heads)),
             "versions": versions(),
@@ -168,7 +168,7 @@ Round = dict[str, Any]
 FOUND = ("top1", "top5", "kept", *MEASURES)
 
 
-def evaluated(step: Step, files: Files) -> dict[str, Any]:
+def evaluate_rounds(step: Step, files: Files) -> dict[str, Any]:
     """What `evaluate` finds of the last head of a run, and after each of its rounds.
 
     The step's inputs: ``head`` and ``features``; ``earlier``: the heads of the rounds before, in
@@ -176,19 +176,19 @@ def evaluated(step: Step, files: Files) -> dict[str, Any]:
     figures are ``train``, and those of rounds ``train_top1`` ….
     """
     inputs: Mapping[str, Any] = step.inputs
-    facts = _evaluated(step, inputs["features"], files)
+    facts = _evaluate_rows(step, inputs["features"], files)
     if "train" not in inputs:
         return facts
-    theirs, kept = _evaluated(step, inputs["train"], files), ("top1", "top5", "n", "features")
+    theirs, kept = _evaluate_rows(step, inputs["train"], files), ("top1", "top5", "n", "features")
     facts["train"] = {k: theirs[k] for k in (*kept, "separability") if k in theirs}
     if "rounds" in facts:
-        after, names = measured(theirs.get("rounds", [])), {"top1", *MEASURES}
+        after, names = measure(theirs.get("rounds", [])), {"top1", *MEASURES}
         of = {p: {f"train_{k}": a[k] for k in names & a.keys()} for p, a in after.items()}
         facts["rounds"] = [{**one, **of.get(one["phase"], {})} for one in facts["rounds"]]
     return facts
 
 
-def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
+def _evaluate_rows(step: Step, features: Path, files: Files) -> dict[str, Any]:
     """That of one file of rows; the last head says what it can, the others what is left."""
     inputs: Mapping[str, Any] = step.inputs
     last, earlier = inputs["head"], inputs.get("earlier", ())
@@ -200,28 +200,28 @@ def _evaluated(step: Step, features: Path, files: Files) -> dict[str, Any]:
         return found
 
     metrics = asked(last, o.separability)
-    after = measured(metrics.get("rounds", []))
+    after = measure(metrics.get("rounds", []))
     for path in reversed(earlier):
         file, rows = files.head(path), files.features(features, again=True)
         scored = file.head.round_scores(rows.rows(0, 1))
         if not {file.phase_of(name) for name, _ in scored} <= after.keys():
-            known = measured(asked(path, False).get("rounds", []))
+            known = measure(asked(path, False).get("rounds", []))
             after = {**{name: {**one, "kept": False} for name, one in known.items()}, **after}
     if earlier:
         metrics["rounds"] = files.head(last).rounds_with(after)
     return metrics
 
 
-def measured(rounds: Sequence[Round]) -> dict[str, Round]:
+def measure(rounds: Sequence[Round]) -> dict[str, Round]:
     names = (*FOUND, *(f"train_{name}" for name in FOUND))
     return {one["phase"]: {k: one[k] for k in names if k in one} for one in rounds if "top1" in one}
 
 
-def told(
+def describe_rounds(
     head: HeadFile, evaluated: Sequence[Round], uploads: Sequence[dict[str, Any]]
 ) -> list[Round]:
     """The rounds of the head's file, with accuracies and uploads; these get ``download`` bytes."""
-    more = measured(evaluated)
+    more = measure(evaluated)
     for one in uploads:
         sent = {"gather_seconds": one["gather_seconds"], "upload_bytes": one["arrays_at_most"]}
         sent |= {"file_bytes": one["mean_file"]} if "mean_file" in one else {}

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from ..options.base import Options, fields_of, flag
+from ..options.base import Options, flag, get_fields
 from ..options.grammars import Part
 from ..stages.runner import Artifact, Files, make
 from ..stages.stage import STAGES, Input, Stage
@@ -76,7 +76,7 @@ class Step:
 
     def line(self) -> list[str]:
         """The words of its command: inputs, options, where its result goes."""
-        own = fields_of(self.stage.call)
+        own = get_fields(self.stage.call)
         named = {role: one for role, one in self.inputs.items() if role in own}
         plain = (named.pop(role) for role in self.stage.plain)
         inputs = [

@@ -16,7 +16,7 @@ from ..files.hdf5 import read_header
 from ..files.outputs import partial_path
 from ..files.recipes import Recipe, Target, state
 from ..inputs import read_json
-from ..memory import Room
+from ..memory import MemoryBudget
 from ..progress import quiet
 from ..stages.runner import Files
 from ..values.names import Phase
@@ -40,7 +40,7 @@ class Part:
 class Parts:
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
         self.folder, self.config = folder, config
-        self.files = Files(Room(KEPT_BYTES))
+        self.files = Files(MemoryBudget(KEPT_BYTES))
         self.headers: dict[Path, Mapping[str, Any]] = {}  # of files that are done
 
     def all(self) -> Iterator[Part]:

@@ -39,9 +39,13 @@ class StepCache:
         if step.stage.name == LINK:
             given = step.inputs["file"]
             assert isinstance(given, Path)
-            return Artifact(place) if given == place else _linked(given, step, overwrite)
+            return Artifact(place) if given == place else _link(given, step, overwrite)
         if step.stage.stored:
-            return Artifact(place) if _is_there(step) else _linked(stored(step), step, overwrite)
+            return (
+                Artifact(place)
+                if _has_features(step)
+                else _link(store_features(step), step, overwrite)
+            )
         if self.root is None:
             return step.make(overwrite, files)
         with step.stage.function.opened(step.call(overwrite), files) as job:
@@ -63,7 +67,7 @@ class StepCache:
 LINKED = "linked, it was missing"
 
 
-def stored(step: Step) -> Path:
+def store_features(step: Step) -> Path:
     """The features of a step in their store, which has them or gets them."""
     return replace(step, out=None).make().path
 
@@ -73,7 +77,7 @@ def _name(step: Step, recipe: Recipe) -> str:
     return f"{step.stage.name}-{digest[:32]}"
 
 
-def _linked(given: Path, step: Step, overwrite: bool) -> Artifact:
+def _link(given: Path, step: Step, overwrite: bool) -> Artifact:
     """A file from elsewhere under the name that a run has for it; see `is_linked`."""
     assert step.out is not None
     kind = step.stage.writes
@@ -83,7 +87,7 @@ def _linked(given: Path, step: Step, overwrite: bool) -> Artifact:
     return Artifact(link_or_copy(given, step.out, kind), LINKED)
 
 
-def _is_there(step: Step) -> bool:
+def _has_features(step: Step) -> bool:
     """Whether features are in their place already, perhaps merged there by a batch system."""
     assert step.out is not None
     with suppress(OutputExistsError, CorruptFileError):

@@ -9,26 +9,26 @@ from ..files.hdf5 import read_header
 from ..heads import options_class
 from ..inputs import read_json
 from ..options.base import by_name
-from ..progress import event, heard
+from ..progress import event, has_listener
 from .config import FIELDS, RunConfig
 from .folder import RunFolder
 
 PRESET = "preset"  # of a head: its file has the values that it stands for, a summary its name, too
 
 
-def of_stages(config: RunConfig) -> dict[str, Any]:
+def stage_options(config: RunConfig) -> dict[str, Any]:
     """Every option of the stages that the run has by its flat name, defaults too."""
     parts = ((name, f.name, config.part(f.part)) for name, f in FIELDS.items())
     return {name: plain(getattr(part, own)) for name, own, part in parts if part is not None}
 
 
-def resolved(config: RunConfig, head: Path) -> dict[str, Any]:
-    """`of_stages`, and the options of the head, as its first file has them and `solve` is told."""
+def resolve_options(config: RunConfig, head: Path) -> dict[str, Any]:
+    """`stage_options`, and the options of the head, as its first file and `solve` have them."""
     header = read_header(head, "head")
     name = header["name"]
     cls, said = options_class(name), header["options"]
     theirs = by_name(cls, {k: v for k, v in said.items() if k not in cls.GONE}) | config.at_solve()
-    chosen = {**of_stages(config), "head": name, "head_seed": theirs.pop("seed", None)}
+    chosen = {**stage_options(config), "head": name, "head_seed": theirs.pop("seed", None)}
     chosen |= {name: plain(value) for name, value in theirs.items()}
     return chosen | {k: v for k, v in config.all_head_options().items() if k == PRESET}
 
@@ -60,8 +60,8 @@ def costs(uploads: list[dict[str, Any]], stages: list[dict[str, Any]]) -> dict[s
     }
 
 
-def tell_done(folder: Path, head: str = RunFolder.FINAL) -> None:
+def log_done(folder: Path, head: str = RunFolder.FINAL) -> None:
     """The event that the run or baseline in this folder is done, with its summary."""
-    if heard():
+    if has_listener():
         summary = read_json(folder / RunFolder.SUMMARY, "a summary")
         event("run_done", folder=folder, head=folder / head, summary=summary)

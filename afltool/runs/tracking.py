@@ -17,7 +17,7 @@ QUIETLY = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 @contextmanager
-def tracked(where: str) -> Iterator[None]:
+def tracking(where: str) -> Iterator[None]:
     """In this block each folder that is worked on is a run of MLflow, below that of its study.
 
     A store that cannot be reached is an `InputError`; one that fails later is a warning.

@@ -18,7 +18,7 @@ from ..heads.base import Head
 from ..heads.checks import with_options
 from ..options.features import ExtractOptions
 from ..stages.local_stats import check_participation
-from .config import RunConfig, all_files, written_options
+from .config import RunConfig, get_written_options, list_run_files
 from .folder import RunFolder
 
 
@@ -30,10 +30,10 @@ def check_before(
     ``here``: images are extracted on this machine, so its device and data sets are looked at, too.
     ``known``: what runs that have it in common have checked before.
     """
-    refuse_inside(folder.root, folder.WRITES, all_files(config), folder.AT_HOME)
+    refuse_inside(folder.root, folder.WRITES, list_run_files(config), folder.AT_HOME)
     config.with_absolute_paths().to_toml()  # refuses a path that run.toml cannot name
     of_head = [config.own.head, config.own.full_gram, config.all_head_options(), config.local_stats]
-    _once(known, of_head, lambda: _check_head(config))
+    _first_use(known, of_head, lambda: _check_head(config))
     check_rows(config, folder, here=here, known=known)
     if folder.root.exists() and not folder.root.is_dir():
         raise InputError(f"{folder.root}: expected a folder, found a file; choose another path")
@@ -45,16 +45,16 @@ def check_rows(
     """Refuse features, partitions and extractions that fail; see `check_before`."""
     own = config.own
     given = [own.train_features, own.test_features, own.partition, config.partition]
-    _once(known, given, lambda: _check_given(config))
+    _first_use(known, given, lambda: _check_given_files(config))
     for split in ("train", "test"):
         if config.extract is not None and not folder.features(split).exists():
             from ..extraction.request import check_extraction  # and all that reads images
 
             options = ExtractOptions(**{**vars(config.extract), "split": split})
-            _once(known, options, partial(check_extraction, options, here=here))
+            _first_use(known, options, partial(check_extraction, options, here=here))
 
 
-def _once(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
+def _first_use(known: set[str] | None, what: object, check: Callable[[], None]) -> None:
     if known is None or repr(what) not in known:
         check()
     if known is not None:
@@ -75,7 +75,7 @@ def is_linked(given: Path, place: Path, kind: str, overwrite: bool = False) -> b
 
 def _check_head(config: RunConfig) -> None:
     """Refuse a head that cannot be begun, or not by the run's clients, and --full-gram of it."""
-    check_participation(checked_head(config), config.local_stats)
+    check_participation(check_head(config), config.local_stats)
     two = config.first_head is None and options_class(config.own.head).CHEAPER
     every = two and config.local_stats.participation == 1
     if config.own.full_gram and not (every and not config.head_options.get("incremental")):
@@ -102,14 +102,14 @@ def check_own_files(config: RunConfig, folder: RunFolder, overwrite: bool = Fals
     if overwrite or not place.exists():
         return
     now = config.with_absolute_paths().to_toml()
-    if written_options(place) not in (now, place.read_text("utf-8", "replace")):
+    if get_written_options(place) not in (now, place.read_text("utf-8", "replace")):
         raise OutputExistsError(
             f"{place} describes another run, with comments of its owner, which would be lost; "
             "choose another -o, or move it away"
         )
 
 
-def checked_head(config: RunConfig) -> Head:
+def check_head(config: RunConfig) -> Head:
     """The first head of a run, made of its options or read; one that is solved is refused."""
     given, options = config.first_head, config.all_head_options()
     if given is None:
@@ -126,7 +126,7 @@ def checked_head(config: RunConfig) -> Head:
     return head
 
 
-def _check_given(config: RunConfig) -> None:
+def _check_given_files(config: RunConfig) -> None:
     """Features fit each other, a partition is one, and a table can be read and has its columns."""
     train, test = config.own.train_features, config.own.test_features
     if train is not None and test is not None:

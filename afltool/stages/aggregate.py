@@ -13,7 +13,7 @@ from .. import parallel, progress
 from ..errors import InputError, MismatchError, UsageError
 from ..files import hdf5
 from ..files.recipes import Recipe, Target
-from ..files.statistics import clients_of, load_statistics, write_statistics
+from ..files.statistics import get_clients, load_statistics, write_statistics
 from ..options.common import refuse_files
 from ..options.statistics import Aggregate
 from ..progress import log
@@ -39,7 +39,7 @@ def aggregate(o: Aggregate, files: Files) -> Job:
     _count_clients(plus, minus, o.complete)
     if not o.allow_repeats:
         _check_equal(plus)
-    kept, held = _split_held_out(plus, o.held_out is not None)
+    kept, held = _split_validation(plus, o.held_out is not None)
     targets = [Target(o.out, _recipe(kept, minus, o.stored()), (kept, minus))]
     if o.held_out is not None:
         targets.insert(0, Target(o.held_out, _recipe(held, [], o.stored()), (held, [])))
@@ -68,7 +68,7 @@ class _Item:
     def of(cls, path: Path) -> _Item:
         header = hdf5.read_header(path, "statistics")
         with hdf5.damage_as_error(path):
-            clients = clients_of(header)
+            clients = get_clients(header)
         digest = header["digest"]
         meaning = [digest, header["clients"], header["context"]]
         identity = Digest().json("statistics", meaning).hex()
@@ -91,7 +91,7 @@ def _sum(plus: Sequence[_Item], minus: Sequence[_Item], o: Aggregate) -> Statist
 
 
 def _parts(items: Sequence[_Item]) -> Iterator[tuple[Path, Statistics]]:
-    loaded = parallel.each(
+    loaded = parallel.map_threads(
         lambda item: load_statistics(item.path, item.header),
         items,
         lambda item: hdf5.room(item.path),
@@ -142,7 +142,7 @@ def _check_equal(items: Sequence[_Item]) -> None:
             )
 
 
-def _split_held_out(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:
+def _split_validation(items: Sequence[_Item], wanted: bool) -> tuple[list[_Item], list[_Item]]:
     """Files of clients that train, and of clients held out for validation."""
     for item in items:
         if len(item.held_out) > 1:

@@ -16,7 +16,7 @@ from ..files.tables import check_table, column_by_row, write_records
 from ..heads.base import Classifier, Head
 from ..heads.scoring import LABEL, SCORES, Scores, score
 from ..math.metrics.counting import TOPS, confusion_entry
-from ..math.metrics.figures import FIGURES, Scored, by_part, curves, mcnemar, summary
+from ..math.metrics.figures import FIGURES, Scored, curves, figures_by_part, mcnemar, summary
 from ..options.evaluation import Evaluate, EvaluateOptions
 from ..progress import event, log
 from ._direct import as_features
@@ -55,7 +55,7 @@ def evaluate(o: Evaluate, files: Files) -> dict[str, Any]:
     if scores.rated and names:
         rated = replace(scores.rated[0], positive=positive)
         report |= _figures(o, names, rated, rows.classes, groups)
-        report |= {"by": by_part(rated, names, parts)} if parts is not None else {}
+        report |= {"by": figures_by_part(rated, names, parts)} if parts is not None else {}
     if o.against is not None:
         ours, theirs = scores.rated
         differ = int((ours.predicted != theirs.predicted).sum())
@@ -147,7 +147,7 @@ def _scores(
     keep = LABEL if names or o.against is not None or o.errors is not None else None
     if "auc" in names:  # all scores twice, and their order
         keep, n = SCORES, len(rows) * classes
-        memory.need(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
+        memory.require_memory(32 * n, f"the AUC of {n:,} scores", "leave auc out, or give --counts")
     how: dict[str, Any] = {"rounds": o.each_round, "apart": o.separability}
     return score(head, rows.blocks(), rows.labels, classes, keep=keep, other=other, **how)
 

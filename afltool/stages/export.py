@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import MismatchError
-from ..exporting import format_of
+from ..exporting import get_format
 from ..exporting.card import card
 from ..files.atomic import write_bytes, write_text
 from ..files.evaluations import OfHead, read_evaluation
 from ..files.heads import HeadFile, load_solved_head
 from ..files.recipes import FOR_PEOPLE, Target
 from ..options.evaluation import Export
-from ..plugins import need_torch
+from ..plugins import require_torch
 from ..progress import log
 from .runner import Files, Job, StageFunction
 
 if TYPE_CHECKING:
     from ..exporting.build import Model
-    from ..exporting.trial import Trial
+    from ..exporting.trial import VerificationResult
 
 
 @StageFunction
@@ -32,8 +32,8 @@ def export(o: Export, files: Files) -> Job:
     run on a sample: a difference from afltool's own scores beyond the tolerance is a
     `NumericalError`. ``card`` writes a model card beside it, with the figures of ``metrics``.
     """
-    need_torch("export")
-    format_of(o.out)
+    require_torch("export")
+    get_format(o.out)
     of_head = load_solved_head(o.head)
     evaluation = None if o.metrics is None else read_evaluation(o.metrics, OfHead)
     digest = of_head.header["digest"]
@@ -45,7 +45,7 @@ def export(o: Export, files: Files) -> Job:
     outputs = (o.out,) if o.card is None else (o.card, o.out)
 
     def compute(todo: Sequence[Target]) -> None:
-        data, model, trial = _packed(of_head, o)
+        data, model, trial = _pack(of_head, o)
         if o.card is not None:
             facts = {
                 "Name": o.out.name,
@@ -64,20 +64,20 @@ def export(o: Export, files: Files) -> Job:
     return Job([Target(path, FOR_PEOPLE) for path in outputs], compute)
 
 
-def _packed(of_head: HeadFile, o: Export) -> tuple[bytes, Model, Trial]:
+def _pack(of_head: HeadFile, o: Export) -> tuple[bytes, Model, VerificationResult]:
     """The file's bytes, what is in it, and how it was tried."""
     from ..exporting import build, trial
 
-    (head, header), packer = of_head, format_of(o.out)
+    (head, header), packer = of_head, get_format(o.out)
     bits = header["space"]["fraction_bits"]
     if not o.with_backbone:
-        model = build.of_features(head, header)
+        model = build.build_from_features(head, header)
         data, x = packer.pack(model), trial.sample_rows(head, bits)
         answers = packer.run(data, model, x)
         return data, model, trial.compare(head, bits, x, answers, str(o.out))
     from ..exporting import pictures
 
     network = pictures.network_in_fp32(o.head, header, o.weights, o.seed)
-    model = pictures.of_pictures(head, header, network)
+    model = pictures.build_from_images(head, header, network)
     data = packer.pack(model)
-    return data, model, pictures.on_pictures(packer, data, model, network, head, bits, o.out)
+    return data, model, pictures.compare_on_images(packer, data, model, network, head, bits, o.out)

@@ -14,16 +14,16 @@ from .. import progress
 from ..backbones.families import preprocessing_for
 from ..errors import InvalidDataError, UsageError
 from ..extraction.engines import load_network
-from ..extraction.frozen import freeze, recipe_of
+from ..extraction.frozen import freeze, make_recipe
 from ..extraction.network import Batch, Network
-from ..extraction.request import Asked, in_store
-from ..extraction.space import space_of
+from ..extraction.request import ExtractionRequest, get_store_path
+from ..extraction.space import make_space
 from ..files import schema
 from ..files.atomic import link_or_copy
 from ..files.features import FeatureWriter, writing_features
 from ..files.hdf5 import strict
 from ..files.recipes import Recipe
-from ..files.schema import made_with, provenance
+from ..files.schema import get_engine_facts, provenance
 from ..options.common import FROZEN
 from ..options.features import Backbone, ExtractOptions
 from ..progress import log
@@ -41,10 +41,10 @@ def extract(o: ExtractOptions, files: Files) -> Job:
     under a key of everything that changes a feature, and is made once; with both ``out`` and
     ``store``, ``out`` is a link to it.
     """
-    request = Asked.of(o)
+    request = ExtractionRequest.of(o)
     if request.frozen is None and not (o.out and o.out.exists()):
         _ = request.dataset  # whose names and files are refused before PyTorch is loaded
-    path, made_by = in_store(request) if o.out is None else (o.out, request.recipe())
+    path, made_by = get_store_path(request) if o.out is None else (o.out, request.recipe())
 
     def write() -> None:
         if o.out is not None and o.store is not None:
@@ -63,7 +63,7 @@ def extract(o: ExtractOptions, files: Files) -> Job:
 class _Extraction:
     """One extraction under way."""
 
-    asked: Asked
+    asked: ExtractionRequest
     network: Network
     made_by: Recipe
     skipped: dict[int, str] = field(default_factory=dict)
@@ -72,11 +72,11 @@ class _Extraction:
         self.given, self.dataset = self.asked.given, self.asked.dataset
         n = len(self.dataset)
         self.indices = range(n)[self.given.part.of(n)]  # a shard may have none
-        self.space = dict(space_of(self.network, self.given))
+        self.space = dict(make_space(self.network, self.given))
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        n, how = len(self.indices), made_with(self.network.where())
+        n, how = len(self.indices), get_engine_facts(self.network.where())
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
         key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
         with writing_features(path, self.space, key) as writer:
@@ -177,7 +177,7 @@ def backbone(o: Backbone, files: Files) -> Job:
     if out.suffix != FROZEN:
         raise UsageError(f"{out}: the name of a frozen backbone ends in {FROZEN}")
     way = preprocessing_for(o.preprocess, name, o.weights, o.image_size)
-    made_by = recipe_of(name, o, way)
+    made_by = make_recipe(name, o, way)
     made_by["options"] |= {"licence": o.license} if o.license else {}
 
     def write() -> None:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import embeddings
-from ..embeddings import READERS, Embeddings, check_rows, open_embeddings, space_of
+from ..embeddings import READERS, Embeddings, check_rows, make_space, open_embeddings
 from ..embeddings.readers import read_labels
 from ..errors import InvalidDataError, MismatchError, UsageError, naming
-from ..files.features import Parts, RowStream, rounded
+from ..files.features import Parts, RowStream, round_rows
 from ..files.hdf5 import read_header, recipe
 from ..files.heads import load_solved_head
 from ..files.outputs import make_folder
@@ -60,12 +60,12 @@ def import_embeddings(o: Import, files: Files) -> Job:
         o = replace(o, **options_as(o.changed(), like, o.unlabeled))
     x = open_embeddings(path, o)
     classes, y = _labeled(path, x, o)
-    space = space_of(x, o.backbone, o.dtype, o.bits)
+    space = make_space(x, o.backbone, o.dtype, o.bits)
     source: dict[str, Any] = {"data": path.name}
     scaling = None if o.scale is None else _scaling(o.scale, x, o)
     constant: list[int] = []
     if scaling is not None:
-        space |= _scaled_space(scaling, space.get(COLUMNS), o)
+        space |= _add_scaling(scaling, space.get(COLUMNS), o)
         known = scaling.state_dict()
         constant = known["constant"].nonzero()[0].tolist()
         # One step of the fixed point in the units of each feature.
@@ -88,7 +88,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         allowed = o.allow_constant or o.unlabeled
         of = "import", path, space, lambda: _parts(x), scaled, constant, allowed
         ids = _row_ids(path, x.row_ids, len(x))
-        RowStream("import", header, y, ids, partial(rounded, *of)).write(o.out)
+        RowStream("import", header, y, ids, partial(round_rows, *of)).write(o.out)
 
     return Job.one(o.out, made_by, write)
 
@@ -114,14 +114,14 @@ def _parts(x: Embeddings) -> Parts:
 def _scaling(path: Path, x: Embeddings, o: Import) -> ScalingHead:
     """The scaling in a file; refused where it was made of other features."""
     head, header = load_solved_head(path, ScalingHead, "a scaling file")
-    ours, theirs = header["space"], space_of(x, o.backbone)
+    ours, theirs = header["space"], make_space(x, o.backbone)
     if wrong := difference(ours, theirs, f"in {path}", "in these rows"):
         raise MismatchError(f"the scaling {path} is of other features: {wrong}")
     assert isinstance(head, ScalingHead)
     return head
 
 
-def _scaled_space(scaling: ScalingHead, columns: Sequence[str] | None, o: Import) -> dict[str, Any]:
+def _add_scaling(scaling: ScalingHead, columns: Sequence[str] | None, o: Import) -> dict[str, Any]:
     """What the feature space says of a scaling; ``columns``: of the rows that are scaled."""
     more = scaling.holes() if o.missing == "indicator" else []
     named: dict[str, Any] = {} if o.missing == "refuse" else {"missing": o.missing}
@@ -209,7 +209,7 @@ def _with_classes(
         if not classes:
             check_labels(path, dict(zip(texts, rows.tolist(), strict=True)))
         known = tuple(classes or sorted(set(texts)))
-        composed = names.composed
+        composed = names.compose
         index = {form: i for of in (composed, str) for i, form in enumerate(map(of, known))}
         labels = np.array([index.get(one, index.get(composed(one), -1)) for one in texts])[at]
     else:
@@ -280,7 +280,7 @@ def scale(o: Scale, files: Files) -> Job:
     if len(x) < o.min_rows:
         raise InvalidDataError(f"{rows} has {len(x)} rows, fewer than --min-rows {o.min_rows}")
     names.check_name(name)
-    source, space = file_sha256(rows), space_of(x, o.backbone)
+    source, space = file_sha256(rows), make_space(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
     options |= o.stored("backbone", "client", "unit_bits")

@@ -14,7 +14,7 @@ from ..files.differences import differences
 from ..files.hdf5 import Header
 from ..files.outputs import writer_errors
 from ..files.partitions import load_partition
-from ..files.statistics import clients_of, context_of
+from ..files.statistics import get_clients, get_context
 from ..options.common import FROZEN
 from ..options.features import default_store
 from ..options.look import Diff, Store
@@ -65,8 +65,8 @@ def verify(path: str | Path) -> Facts:
 def verify_all(paths: Sequence[Path], threads: int | None = None) -> list[Facts]:
     """`verify` every file; the first damaged one ends it with its error."""
     results = []
-    with parallel.using(threads), progress.task("verify", len(paths), "files") as task:
-        for one in parallel.each(verify, paths, hdf5.room):
+    with parallel.thread_limit(threads), progress.task("verify", len(paths), "files") as task:
+        for one in parallel.map_threads(verify, paths, hdf5.room):
             results.append(one)
             task.advance()
             progress.stop_point()
@@ -102,7 +102,7 @@ def store(o: Store) -> Facts:
 
 def _features(path: Path, header: Header) -> Facts:
     with hdf5.reading(path, "features") as (file, _):
-        rows, dim = hdf5.checked_dataset(path, file, schema.FEATURES).shape
+        rows, dim = hdf5.check_dataset(path, file, schema.FEATURES).shape
     images = {"images": PIXELS} if header["space"].get("preprocessing") else {}
     known = {name: header[name] for name in ("classes", "space", "source")}
     return {"rows": rows, "dim": dim, **known, **images}
@@ -126,7 +126,7 @@ def _partition(path: Path, header: Header) -> Facts:
 def _statistics(path: Path, header: Header) -> Facts:
     content = hdf5.read_file(path, "statistics")[1]
     counts, arrays = content[schema.CLASS_COUNTS], _arrays(content)
-    clients = sorted(clients_of(header).items())
+    clients = sorted(get_clients(header).items())
     gammas = [one.gamma for _, one in clients]
     facts = {
         "phase": header["phase"],
@@ -138,7 +138,7 @@ def _statistics(path: Path, header: Header) -> Facts:
         "client_names": [who.name for who, _ in clients],
         "rows_per_client": [one.rows for _, one in clients],
         "gammas": {f"{g:g}": gammas.count(g) for g in sorted({*gammas})},
-        "context": context_of(header).as_dict(),
+        "context": get_context(header).as_dict(),
     }
     if header["phase"] == COUNTS and facts["rows"] > 0:
         from ..files.counts import evaluations, read_counts

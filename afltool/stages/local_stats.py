@@ -48,7 +48,7 @@ def local_stats(o: LocalStats, files: Files) -> Job:
     found = head_from(o.head, o.head_options, files.head)  # a wrong one is refused before rows
     head = Path(str(o.head))
     o = as_features(o, head if head.is_file() else None)
-    return job_of(o, found, files)
+    return make_job(o, found, files)
 
 
 @StageFunction
@@ -71,10 +71,10 @@ def counts(o: Counts, files: Files) -> Job:
     solved = load_solved_head(o.head)
     bins = None if o.bins is None else str(o.bins)
     task = Evaluation.of([solved.head], bins, groups, o.min_group)
-    return job_of(o, (cast(Head, task), solved.header), files, o.group_by)
+    return make_job(o, (cast(Head, task), solved.header), files, o.group_by)
 
 
-def job_of(
+def make_job(
     o: LocalStats | Counts,
     found: tuple[Head, Mapping[str, Any] | None],
     files: Files,
@@ -190,9 +190,9 @@ class _Gathering:
         statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
         self.files.left(self.task, part, left)
         if isinstance(self.options, LocalStats) and self.options.law == "pairwise":
-            from ..math.pairwise import uploaded
+            from ..math.pairwise import compute_upload
 
-            return uploaded(statistics)
+            return compute_upload(statistics)
         return statistics
 
     def sums(self, chosen: Sequence[int]) -> Job:
@@ -225,7 +225,7 @@ class _Gathering:
         names, sizes, out = self.dealt.names, self.clients.sizes, self.options.out
         if FOLDS:
             naming.check_apart(self.names, str(out))
-        by_number = bool(self.clients.partition) and naming.numbered(names)
+        by_number = bool(self.clients.partition) and naming.are_numbered(names)
         targets = []
         for k in chosen:
             name = naming.file_of_name(names[k])
@@ -251,7 +251,7 @@ class _Gathering:
             together = map(work, self.clients.each(large))
             apart = self.clients.each(small), lambda one: square + room(sizes[one[0]])
             with progress.task("local-stats", len(chosen), "clients", done) as task:
-                for _ in chain(together, parallel.each(work, *apart)):
+                for _ in chain(together, parallel.map_threads(work, *apart)):
                     task.advance()
                     progress.stop_point()
 

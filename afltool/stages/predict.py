@@ -12,7 +12,7 @@ from typing import Any
 from .. import parallel, progress
 from ..datasets.from_paths import Named, NamedImages, read_named
 from ..errors import UsageError
-from ..extraction.scoring import Scorer, features_source, image_source, network_of
+from ..extraction.scoring import Scorer, features_source, image_source, make_network
 from ..files.heads import load_solved_head
 from ..files.tables import OF_ROWS, SUFFIXES, check_table, read_columns, writing_rows
 from ..options.base import flag
@@ -34,11 +34,11 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     check_table(o.out, OF_ROWS)
     solved, header = load_solved_head(o.head)
     given, o = o.inputs, replace(o, inputs=tuple(_rows(one, o, header) for one in o.inputs))
-    parts = _named(o, tables=given != o.inputs)
+    parts = _list_named(o, tables=given != o.inputs)
     scorer = Scorer(solved, header["classes"], o)
     of_files = {one: features_source(one, o.head, header) for one in parts if isinstance(one, Path)}
     images = any(isinstance(one, NamedImages) for one in parts)
-    network = network_of(o.head, header, o, o.backbone) if images else None
+    network = make_network(o.head, header, o, o.backbone) if images else None
     sources = []
     for part in parts:
         if isinstance(part, Path):
@@ -52,7 +52,9 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
         progress.task("predict", total, "rows" if of_files else "images") as task,
     ):
         room = solved.room
-        for block, scored in parallel.each(scorer.scored, blocks, lambda b: room(len(b.names))):
+        for block, scored in parallel.map_threads(
+            scorer.scored, blocks, lambda b: room(len(b.names))
+        ):
             append(scorer.rows(block, scored))
             task.advance(len(block.names))
             progress.stop_point()
@@ -70,7 +72,7 @@ def _rows(path: Path, o: Predict, header: Mapping[str, Any]) -> Path:
     return path if images else feature_file(path, o, header, unlabeled=True)
 
 
-def _named(o: Predict, tables: bool) -> Sequence[Named]:
+def _list_named(o: Predict, tables: bool) -> Sequence[Named]:
     """What is named, and usable with these options; ``tables``: of features are among it."""
     parts = read_named(o.inputs, sys.stdin, o.data_root)
     images = any(isinstance(part, NamedImages) for part in parts)

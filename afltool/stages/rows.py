@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidDataError, MismatchError, UsageError
 from ..files import hdf5
-from ..files.features import Features, RowStream, rounded
+from ..files.features import Features, RowStream, round_rows
 from ..files.recipes import Target
-from ..files.schema import made_with
+from ..files.schema import get_engine_facts
 from ..files.tables import column_by_row
 from ..math.gram import real
 from ..options.common import refuse_files
@@ -49,7 +49,7 @@ def convert(o: Convert, files: Files) -> Job:
     header = rows.derived(made_by, was, space, converted_from=before)
     allowed = o.allow_constant or space.get("preprocessing") is not None
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
-    blocks = partial(rounded, *of, allowed=allowed)
+    blocks = partial(round_rows, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
     return Job.one(o.out, made_by, lambda: stream.write(o.out))
 
@@ -66,7 +66,7 @@ def split(o: Split, files: Files) -> Job:
     path = o.features
     folder = path.parent if o.out is None else o.out
     rows = files.features(path)
-    for_test, groups = _drawn(rows, o)
+    for_test, groups = _draw_test_rows(rows, o)
     n, test = len(rows), int(for_test.sum())
     if not 0 < test < n:
         among = "" if groups is None else f" in {len(set(groups))} groups"
@@ -90,7 +90,7 @@ def split(o: Split, files: Files) -> Job:
     return Job(targets, compute, tuple(places.values()))
 
 
-def _drawn(rows: Features, o: Split) -> tuple[NDArray[np.bool_], list[str] | None]:
+def _draw_test_rows(rows: Features, o: Split) -> tuple[NDArray[np.bool_], list[str] | None]:
     """Which rows are for testing, and the group of each row in canonical order."""
     order = rows.by_id  # the same for any order of the file
     labels, for_test = rows.labels[order], np.empty(len(rows), bool)
@@ -125,7 +125,7 @@ def merge(o: Merge, files: Files) -> Job:
     and the provenance has which made which. Raises `UsageError`: a file that is not a shard;
     `MismatchError`: a shard that is missing, given twice, or of another extraction.
     """
-    headers = _in_order(hdf5.expand(o.shards))
+    headers = _sort_shards(hdf5.expand(o.shards))
     refuse_files([*(("SHARDS", path, False) for path in headers), ("-o", o.out, True)])
     made_by = _whole(next(iter(headers.values())))
     if any(one["recipe"]["options"].get("skip_corrupt") for one in headers.values()):
@@ -137,7 +137,7 @@ def merge(o: Merge, files: Files) -> Job:
             hdf5.check_unchanged(part.path, part.header, headers[part.path])
         engines: dict[str, list[str]] = {}  # which shards each of them made
         for one in headers.values():
-            made = engines.setdefault(made_with(one["provenance"]), [])
+            made = engines.setdefault(get_engine_facts(one["provenance"]), [])
             made.append(one["recipe"]["options"]["shard"])
         if len(engines) > 1:
             log.warning("merge: the last bits of these shards may differ: %s", "; ".join(engines))
@@ -159,7 +159,7 @@ def _whole(header: hdf5.Header) -> dict[str, Any]:
     return {**made_by, "options": {**made_by["options"], "shard": None}}
 
 
-def _in_order(paths: Sequence[Path]) -> dict[Path, hdf5.Header]:
+def _sort_shards(paths: Sequence[Path]) -> dict[Path, hdf5.Header]:
     """The shards by number, with their headers; each must be there once, and all must be of one
     extraction."""
     found: dict[int, tuple[Path, hdf5.Header]] = {}

@@ -21,9 +21,9 @@ from ..files.heads import HeadFile, load_head
 from ..files.partitions import ClientRows
 from ..files.recipes import Recipe, State, Target, is_done
 from ..files.statistics import StatisticsFile, read_statistics
-from ..memory import NOTHING, Carried, Room
+from ..memory import NOTHING, Carried, MemoryBudget
 from ..options.base import Options
-from ..options.common import files_of, refuse_files
+from ..options.common import list_option_files, refuse_files
 from ..progress import event, log
 
 Content = TypeVar("Content")
@@ -62,14 +62,17 @@ class StageFunction(Generic[OptionsT]):
     @contextmanager
     def opened(self, o: OptionsT, files: Files | None = None) -> Iterator[Any]:
         """The job, while its files are open and its threads at hand."""
-        with parallel.using(getattr(o, "threads", None)), (files or Files()).reading() as reading:
+        with (
+            parallel.thread_limit(getattr(o, "threads", None)),
+            (files or Files()).reading() as reading,
+        ):
             yield self.job(o, reading)
 
     def __call__(self, o: OptionsT) -> Any:
         with self.opened(o) as job:
             if not isinstance(job, Job):
                 return job
-            read = (one for one in files_of(o) if not one[2])
+            read = (one for one in list_option_files(o) if not one[2])
             refuse_files([*read, *(("-o", one.path, True) for one in job.targets)])
             make(job, getattr(o, "overwrite", False))
             return job.targets[-1].path if job.result is None else job.result
@@ -90,8 +93,8 @@ class Files:
     of rows in one round for the next. Without it every file is read when it is asked for.
     """
 
-    def __init__(self, room: Room | None = None) -> None:
-        self.room = Room(0) if room is None else room
+    def __init__(self, room: MemoryBudget | None = None) -> None:
+        self.room = MemoryBudget(0) if room is None else room
         self._open = ExitStack()
         self._kept: dict[Path, Any] = {}
         self._carried: dict[str, tuple[str, Carried]] = {}
@@ -166,7 +169,7 @@ def make(job: Job, overwrite: bool = False) -> str:
     """
     was = {one.path: is_done(one, overwrite) for one in job.targets}
     todo = [one for one in job.targets if overwrite or was[one.path].word != "done"]
-    _say_why(was)
+    _log_reasons(was)
     if todo:
         job.compute(todo)
     for path, found in was.items():
@@ -175,7 +178,7 @@ def make(job: Job, overwrite: bool = False) -> str:
     return next((MISSING if was[one.path].word == "missing" else AGAIN for one in todo), KEPT)
 
 
-def _say_why(was: Mapping[Path, State]) -> None:
+def _log_reasons(was: Mapping[Path, State]) -> None:
     """Say which files are made again, and why, a line for each reason."""
     again: dict[str, list[Path]] = {}
     for path, found in was.items():

@@ -10,14 +10,14 @@ from typing import Any
 from ..errors import InputError, MismatchError, UsageError, naming
 from ..files import heads
 from ..files.hdf5 import damage_as_error, read_header, recipe
-from ..files.statistics import described
+from ..files.statistics import describe_statistics
 from ..heads import HEADS, read_head
 from ..heads.base import Head, binding, marks
-from ..heads.checks import check_total, chosen_by, with_options
+from ..heads.checks import check_total, get_ridge_rule, with_options
 from ..options.statistics import NewHead, Solve
 from ..progress import log
 from ..values.arrays import Digest
-from ..values.statistics import Statistics, same_source, sources_of
+from ..values.statistics import Statistics, get_sources, same_source
 from ..values.text import difference
 from .runner import Files, Job, StageFunction
 
@@ -41,7 +41,7 @@ def solve(o: Solve, files: Files) -> Job:
     same bits for any number of ``threads``, on one machine with one library.
     """
     header = read_header(o.total, "statistics")  # its arrays are read when the head is solved
-    total = described(o.total, header)
+    total = describe_statistics(o.total, header)
     if total.context.noise and "ridge" not in o.head_options:
         raise UsageError(f"{o.total} is a sum with noise: give the ridge of its head, --ridge λ")
     held = None if o.validate is None else files.statistics(o.validate)
@@ -49,10 +49,10 @@ def solve(o: Solve, files: Files) -> Job:
     if validation is not None:
         _check_held_out(o.validate, validation, total)
     with damage_as_error(o.total):
-        given, before = _head_of(total, o, files)
+        given, before = _find_head(total, o, files)
         start = with_options(given, **o.head_options)
         others = {k for k, v in o.head_options.items() if v != getattr(given.options, k)}
-        heads.tell_idle(start, dict.fromkeys(others))
+        heads.log_idle_options(start, dict.fromkeys(others))
         start = start.bind(total.context.space["dim"], len(total.context.classes))
 
     def compute() -> None:
@@ -78,13 +78,13 @@ def solve(o: Solve, files: Files) -> Job:
     }
     if start.not_in_digest:  # it remembers who may take part in later rounds
         inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
-    rule = chosen_by(start.options, held is not None)
+    rule = get_ridge_rule(start.options, held is not None)
     options = {**start.options.as_dict(), **FIXED, **rule, **o.stored()}
     made_by = recipe("solve", options, inputs)
     return Job.one(o.out, made_by, compute)
 
 
-def _head_of(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapping[str, Any]]:
+def _find_head(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapping[str, Any]]:
     """The head that the statistics were gathered for, one phase before this solve, and its report.
 
     Before its first phase a head is its options, which the statistics hold; then it is in a file.
@@ -120,7 +120,7 @@ def _check_held_out(path: Path | None, held: Statistics, total: Statistics) -> N
             f"{path}: client {min(both)} is held out and also in the total ({len(both)} clients "
             "are): validation needs clients that the head has not seen"
         )
-    if pair := same_source(sources_of(total.clients), held.clients):
+    if pair := same_source(get_sources(total.clients), held.clients):
         raise MismatchError(
             f"{path}: client {pair[1]} has the rows of client {pair[0]} of the total: they come "
             "from the same feature file; validation needs rows that the head has not seen"

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..options import evaluation, features, statistics
 from ..options import partition as partitions
-from ..options.base import Options, fields_of, positional
-from ..plugins import located
+from ..options.base import Options, get_fields, positional
+from ..plugins import import_object
 
 Input = Path | tuple[Path, ...] | str  # a file, several, or the name of a head
 
@@ -47,7 +47,7 @@ class Stage:
     @property
     def function(self) -> Any:
         """The stage itself, see `runner.StageFunction`; its module is loaded now."""
-        return located(f"...{self.call.STAGE}", __name__)
+        return import_object(f"...{self.call.STAGE}", __name__)
 
     @property
     def plain(self) -> list[str]:
@@ -58,8 +58,8 @@ class Stage:
         self, inputs: Mapping[str, Input], options: Options, out: Path | None, **more: Any
     ) -> Any:
         """The options with the files, as the job of the stage takes them."""
-        taken = {name: one for name, one in more.items() if one and name in fields_of(self.call)}
-        taken |= {"out": out} if out is not None and "out" in fields_of(self.call) else {}
+        taken = {name: one for name, one in more.items() if one and name in get_fields(self.call)}
+        taken |= {"out": out} if out is not None and "out" in get_fields(self.call) else {}
         return options.to(self.call, **inputs, **taken)
 
 

@@ -91,7 +91,7 @@ class Digest:
         kind = np.dtype(dtype).newbyteorder("<")
         self._begin(name, kind.str, ",".join(map(str, shape)))
         for part in parts:
-            _check_held(part.dtype, kind)
+            _check_representable(part.dtype, kind)
             rows = np.atleast_1d(part)
             step = max(1, (1 << 20) // max(1, rows[:1].size))  # so that a conversion stays small
             for start in range(0, len(rows), step):
@@ -106,11 +106,11 @@ class Digest:
 def array_kind(value: Array) -> str:
     """'<i8' for integers, '<f8' for reals; `InvalidDataError` for neither, such as uint64."""
     kind = "<i8" if value.dtype.kind in "iu" else "<f8"
-    _check_held(value.dtype, np.dtype(kind))
+    _check_representable(value.dtype, np.dtype(kind))
     return kind
 
 
-def _check_held(given: np.dtype[Any], kind: np.dtype[Any]) -> None:
+def _check_representable(given: np.dtype[Any], kind: np.dtype[Any]) -> None:
     """Refuse a type that is none of numbers, or some of whose numbers ``kind`` cannot hold."""
     if given.kind not in "iuf" or not np.can_cast(given, kind):
         text = f"an array of type {given} is not of numbers that {kind.name} holds"

@@ -26,12 +26,12 @@ def check_text(what: str, text: str) -> None:
         raise InvalidDataError(f"the {what} {text!r} is not Unicode text: rename it")
 
 
-def composed(text: str) -> str:
+def compose(text: str) -> str:
     """A text with composed letters (NFC), as most systems write names; a Mac decomposes them."""
     return normalize("NFC", text)
 
 
-def ordered_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
+def order_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
     """The places of named features in the order that all sites have, and the names in that order.
 
     By their text in Unicode's composed form, in which numbers count by their value.
@@ -45,7 +45,7 @@ def ordered_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
         parts[1::2] = [(len(digits), digits) for digits in (p.lstrip("0") for p in parts[1::2])]
         return parts, known[place]
 
-    known = [composed(name) for name in names]
+    known = [compose(name) for name in names]
     order = sorted(range(len(known)), key=key)
     for name in known:
         check_text("column", name)
@@ -65,13 +65,13 @@ def check_apart(names: Iterable[str], where: str) -> None:
     """Refuse with `InvalidDataError` names that differ by capitals or composed letters alone."""
     known: dict[str, str] = {}
     for name in sorted(names):
-        other = known.setdefault(composed(name).casefold(), name)
+        other = known.setdefault(compose(name).casefold(), name)
         if other != name:
             text = f"{where}: the clients {other!r} and {name!r} would have one file on this disk"
             raise InvalidDataError(f"{text}; rename one of them")
 
 
-def numbered(names: tuple[str, ...]) -> bool:
+def are_numbered(names: tuple[str, ...]) -> bool:
     """Whether the clients are 0, 1, …, K−1, as simulated ones are."""
     return all(name == str(k) for k, name in enumerate(names))
 

@@ -18,7 +18,7 @@ _FORM = re.compile(rf"({_NUMBER}):({_NUMBER}):(\d{{1,5}})")
 
 
 @dataclass(frozen=True)
-class Written:
+class LiteralText:
     """A value that keeps the text it was made of."""
 
     text: str
@@ -28,7 +28,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Path(Written):
+class RidgePath(LiteralText):
     """One of ``count`` values from ``low`` to ``high`` is chosen, evenly spaced in log10."""
 
     low: float
@@ -36,7 +36,7 @@ class Path(Written):
     count: int
 
 
-Ridge = float | str | Path  # λ itself, finite and ≥ 0; `AUTO`; a path
+Ridge = float | str | RidgePath  # λ itself, finite and ≥ 0; `AUTO`; a path
 
 
 def parse_fixed(value: str | float, takes: str = "a number ≥ 0") -> float:
@@ -55,7 +55,7 @@ def parse_ridge(value: str | float) -> Ridge:
         return parse_fixed(value, "a number ≥ 0, 'auto' or LO:HI:COUNT")
     with suppress(ValueError):
         low, high, count = value.split(":")
-        path = Path(value, float(low), float(high), int(count))
+        path = RidgePath(value, float(low), float(high), int(count))
         if 0 < path.low < path.high < float("inf") and 2 <= path.count <= 10_000:
             return path
     raise UsageError(
@@ -65,7 +65,7 @@ def parse_ridge(value: str | float) -> Ridge:
 
 
 @dataclass(frozen=True)
-class Bins(Written):
+class Bins(LiteralText):
     """``count`` bins (a, b] from ``first`` / ``per`` on; the outer ones have the rest.
 
     >>> parse_bins("0:1:30").edges[:3]

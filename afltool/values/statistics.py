@@ -49,7 +49,7 @@ def mark(who: ClientId, client: Client) -> str:
     return Digest().json("client", known).hex()[:16]
 
 
-def sources_of(clients: Mapping[ClientId, Client]) -> dict[str, ClientId]:
+def get_sources(clients: Mapping[ClientId, Client]) -> dict[str, ClientId]:
     """A client of each feature file that clients with rows come from."""
     return {c.source: who for who, c in clients.items() if c.source and c.rows != 0}
 
@@ -57,7 +57,7 @@ def sources_of(clients: Mapping[ClientId, Client]) -> dict[str, ClientId]:
 def same_source(
     known: Mapping[str, ClientId], clients: Mapping[ClientId, Client]
 ) -> tuple[ClientId, ClientId] | None:
-    """One of ``known`` (`sources_of`) and one of ``clients`` that have rows in common; or None.
+    """One of ``known`` (`get_sources`) and one of ``clients`` that have rows in common; or None.
 
     Two clients of one feature file share rows unless one partition dealt them.
     """
@@ -205,7 +205,7 @@ class Sum:
         self._counts = first.class_counts.copy()
         self._clients = dict(first.clients)
         self._dealt = {c.rows_digest: who.partition for who, c in first.clients.items()}
-        self._sources = sources_of(first.clients)
+        self._sources = get_sources(first.clients)
 
     def add(self, other: Statistics) -> Sum:
         """Add statistics of other clients."""
@@ -216,7 +216,7 @@ class Sum:
             raise NumericalError(f"the sum would be of {rows} rows, more than 2^53")
         self._combine(other, np.add)
         self._clients.update(other.clients)
-        self._sources.update(sources_of(other.clients))
+        self._sources.update(get_sources(other.clients))
         return self
 
     def subtract(self, other: Statistics) -> Sum:
@@ -229,7 +229,7 @@ class Sum:
                 array[...] = 0
         for who in other.clients:
             del self._clients[who]
-        self._sources = sources_of(self._clients)
+        self._sources = get_sources(self._clients)
         return self
 
     def result(self) -> Statistics:

@@ -51,7 +51,7 @@ def toml_line(name: str, value: Any) -> str:
     try:
         line.encode()
     except UnicodeEncodeError:  # bytes of a name that are not UTF-8
-        what = f"a TOML file cannot name {shown(value)}"
+        what = f"a TOML file cannot name {escape_line(value)}"
         raise UsageError(f"{what}: expected UTF-8; choose another name") from None
     return line
 
@@ -101,40 +101,40 @@ def difference(a: Any, b: Any, of_a: str, of_b: str) -> str:
     text = f"{path} has {len(y)} entries {of_b}, {len(x)} {of_a}"
     if not all(isinstance(one, str) for one in (*x, *y)):
         return text
-    only = [_listed(set(y) - set(x), of_b), _listed(set(x) - set(y), of_a)]
+    only = [_format_list(set(y) - set(x), of_b), _format_list(set(x) - set(y), of_a)]
     return f"{text}: {'; '.join(filter(None, only)) or 'the same in another order'}"
 
 
-def _listed(names: set[str], where: str) -> str:
+def _format_list(names: set[str], where: str) -> str:
     rest = f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
     return f"{', '.join(map(repr, sorted(names)[:SHOWN]))}{rest} only {where}" if names else ""
 
 
-def shown(text: object) -> str:
+def escape_line(text: object) -> str:
     r"""``str(text)`` on one line: what cannot be printed is written as Python writes it.
 
     >>> shown("a\x1b[31m\nerror: b")
     'a\\x1b[31m\\nerror: b'
     """
-    return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+    return "".join(c if c.isprintable() else _escape(c) for c in str(text))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as Python keeps it in a text
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode("ascii")
 
 
-def in_markdown(text: object) -> str:
-    r"""`shown` as Markdown that says it and does nothing else: no tag, no cell, no link.
+def escape_markdown(text: object) -> str:
+    r"""`escape_line` as Markdown that says it and does nothing else: no tag, no cell, no link.
 
     >>> in_markdown("a|b <script>\n")
     'a\\|b \\<script\\>\\\\n'
     """
-    return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", shown(text))
+    return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", escape_line(text))
 
 
-def shown_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
+def escape_json(value: Any, indent: int | None = 2, ascii_only: bool = False) -> str:
     """``value`` as JSON for a terminal or a program; what cannot be printed is a JSON escape."""
     text = json_text(value, indent=indent, ensure_ascii=ascii_only)
     return "".join(c if c.isprintable() or c == "\n" else json_text(c)[1:-1] for c in text)

@@ -290,7 +290,7 @@ class Trial:
         while head.phase() is not None:
             blocks = [b for n in names or self.names for b in SiteRows.of_files(
                 self.agreed, self.rows[n]).blocks(self.agreed, False, None, None)]  # fmt: skip
-            head = compute.solved(head, compute.statistics_of(self.agreed, head, blocks))
+            head = compute.solve_next(head, compute.compute_statistics(self.agreed, head, blocks))
         return head.digest()
 
     # ------------------------------------------------------------ what a dishonest one sends

@@ -25,7 +25,7 @@ from base import (
     run,
 )  # fmt: skip
 
-from afltool.federation.compute import packed
+from afltool.federation.compute import pack_arrays
 
 
 def session(at, place, protection):
@@ -44,7 +44,7 @@ def session(at, place, protection):
 def forge(first, then):
     """What the server says of the second session: total and head of the first one."""
     begin, solved = then.server.head(1), first.solved("office")
-    then.post("office", "head", 2, packed(begin, solved))
+    then.post("office", "head", 2, pack_arrays(begin, solved))
     total = first.server.total(1).digest()
     close = then.server.close_digest(1)
     said = {"close": close, "totals": [total], "head": solved.digest()}

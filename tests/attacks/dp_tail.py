@@ -36,7 +36,7 @@ def largest(sigma):
         middle = (low + high) // 2
         noise.secrets = Words(middle << 12)
         try:
-            found = int(noise._drawn(1, sigma)[0])
+            found = int(noise._draw(1, sigma)[0])
             kept, high = (found, middle), middle
         except StopIteration:  # not kept: the next try would need other words
             low = middle + 1

@@ -10,7 +10,7 @@ Must hold: members refuse such a head, as any that is not the solution.
 
 from base import FOUR, Trial, clusters, features, np, of_sites, outcome, premise, run
 
-from afltool.federation.compute import packed
+from afltool.federation.compute import pack_arrays
 
 
 def main(at):
@@ -33,7 +33,7 @@ def main(at):
         premise(not W[2].any(), "the honest head gives this feature no weight")
         W[2, 1] = size
         bad = head.restore(head.phase(), {**head.state_dict(), "weights": W})
-        trial.post("office", "head", 2, packed(before, bad))
+        trial.post("office", "head", 2, pack_arrays(before, bad))
         ends = {n: outcome(lambda n=n, t=trial: t.join(n)) for n in FOUR}
         print(f"a weight of {size} with ridge {ridge}: {ends['north']}"[:200])
         if any(kind != "stops" for kind, _ in ends.values()):

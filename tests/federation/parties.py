@@ -13,7 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from afltool.cli import main  # noqa: F401  (the heads are registered)
-from afltool.embeddings import imported_space
+from afltool.embeddings import make_imported_space
 from afltool.errors import UnreachableError
 from afltool.federation import compute
 from afltool.federation import keys as keys_
@@ -27,7 +27,7 @@ from afltool.heads import make_head
 from afltool.math.gram import FixedPoint
 
 DIM, CLASSES, BITS = 6, ("a", "b", "c"), 10
-SPACE = imported_space("made-up", DIM, "int16", BITS)
+SPACE = make_imported_space("made-up", DIM, "int16", BITS)
 HEADS = {
     "linear": ("linear", {"gamma": 1.0}),
     "random-features": ("random-features", {"width": 12, "compute": "fixed"}),
@@ -49,7 +49,7 @@ class Near(place_.Place):
     """A folder that never keeps anybody waiting, so no call of it needs a thread."""
 
     def _reach(self, size, work, name):
-        self._fs = fs, root = self._fs or place_._opened(self._url, self.url)
+        self._fs = fs, root = self._fs or place_._open_connection(self._url, self.url)
         try:
             return work(fs, f"{root}/{name}")
         except OSError as error:
@@ -71,7 +71,7 @@ class Federation:
         limits = {} if terms.get("noise") else {"max_rows": 64}
         self.agreed = Agreement(**{
             "members": tuple(sorted(self.keys[k].party for k in self.names)),
-            "server": self.keys["server"].party, "head": compute.described(self.first),
+            "server": self.keys["server"].party, "head": compute.describe_head(self.first),
             "space": {**SPACE, "dim": dim}, "classes": classes, "max_rows": 0,
             "threshold": threshold or usual_threshold(n), **limits, **terms})  # fmt: skip
         self.begin()
@@ -125,7 +125,9 @@ class Federation:
     def gathered(self, *names, head=None):
         """The statistics of all rows of these sites, or all, for a head."""
         X, y = (np.concatenate([self.rows[n][k] for n in names or self.names]) for k in (0, 1))
-        return compute.statistics_of(self.agreed, head or self.first, [(FixedPoint(X, BITS), y)])
+        return compute.compute_statistics(
+            self.agreed, head or self.first, [(FixedPoint(X, BITS), y)]
+        )
 
     def numbers(self, *names):
         """What these send in round 1, without masks."""

@@ -12,7 +12,7 @@ from scipy import stats
 from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.federation import noise as noise_
 from afltool.federation.agreement import Agreement, Consent
-from afltool.federation.commands import in_words
+from afltool.federation.commands import format_text
 from afltool.federation.compute import Layout
 from afltool.federation.ledger import Ledger
 from afltool.federation.noise import Noise, clip_rows, discrete_gaussian
@@ -54,7 +54,7 @@ def test_leaving_needs_the_leaver(tmp_path, four):
     other = Consent.sign(replace(four.agreed, min_rows=1).digest, leaver)
     refused(four.changed(tmp_path / "b", stay, follows=old, consents=(other,)), ALONE)
     g = four.changed(tmp_path / "c", stay, follows=old, consents=(consent,))
-    assert f"site-03 ({leaver.party.key[:16]}) has left" in in_words(g.agreed)
+    assert f"site-03 ({leaver.party.key[:16]}) has left" in format_text(g.agreed)
     assert Agreement.parse(g.agreed.text) == g.agreed
     assert g.over()
     assert g.is_pooled(*g.names)
@@ -192,7 +192,7 @@ def test_noise_is_added_to_every_number():
 def test_noise_of_other_heads_and_terms_is_refused(tmp_path):
     for head in ("softmax", ("linear", {"intercept": True})):
         with pytest.raises(UsageError, match="linear head without --intercept"):
-            in_words(Federation(tmp_path / str(head)[:4], head, noise=NOISE).agreed)
+            format_text(Federation(tmp_path / str(head)[:4], head, noise=NOISE).agreed)
     a = Federation(tmp_path, noise=NOISE).agreed
     for more in ({"min_rows": 5}, {"max_rows": 1}, {"scale": 10}, {"protection": "signed"},
                  {"evaluation": {"groups": [], "min_cell": 5}}):  # fmt: skip

@@ -14,7 +14,7 @@ from parties import Federation, played
 
 from afltool.errors import AflError, IncompleteError
 from afltool.federation import commands, masking, session
-from afltool.federation.keys import Box, cipher_between
+from afltool.federation.keys import Box, make_cipher
 
 slow = pytest.mark.slow
 #: Each head, each protection, and each number of sites; what carries them is in test_commands.
@@ -160,7 +160,7 @@ def check_boxes(f, key, hellos):
         for holder in f.agreed.members:
             for theirs in (offer.data[64:96], holder.agreeing, offer.public):
                 if holder.name != key.name:
-                    cipher = cipher_between(key.agreeing, theirs, offer.about, holder.key)
+                    cipher = make_cipher(key.agreeing, theirs, offer.about, holder.key)
                     with pytest.raises(InvalidTag):
                         cipher.decrypt(bytes(12), offer.part(holder.name)[1], None)
 
@@ -194,7 +194,9 @@ def test_shamir_as_in_wikipedias_example(monkeypatch):
 def test_fewer_than_t_shares_open_nothing(tmp_path):
     """And n − t liars stop nobody: each is named, whoever they are."""
     f, drawn = Federation(tmp_path, n=5, threshold=3), bytes(range(64))
-    offer = masking.Offer.of(f.agreed, 1, "site-00", masking.offered(f.agreed, 1, "site-00", drawn))
+    offer = masking.Offer.of(
+        f.agreed, 1, "site-00", masking.make_offer(f.agreed, 1, "site-00", drawn)
+    )
     for kind, secret in (("own", drawn[32:]), ("pairs", drawn[:32])):
         shares = {n: offer.held(f.keys[n])[kind] for n in f.names}
         for some in (one for k in range(1, 6) for one in combinations(f.names, k)):

@@ -50,7 +50,7 @@ def test_features_are_scaled_in_the_first_round(tmp_path):
     assert scale[1] == pytest.approx(np.where(units.std(0) == 0, 1, units.std(0)), rel=1e-9)
     assert np.array_equal(scale, of_server)
     Z = np.round((X - scale[0]) / scale[1] * 2**BITS).astype(np.int16)
-    s = compute.statistics_of(f.agreed, f.first, [(FixedPoint(Z, BITS), y)])
+    s = compute.compute_statistics(f.agreed, f.first, [(FixedPoint(Z, BITS), y)])
     assert f.solved("site-01").digest() == f.first.absorb(s)[0].digest()
 
 

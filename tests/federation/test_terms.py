@@ -16,8 +16,8 @@ from afltool.errors import AflError, CorruptFileError, MismatchError, UsageError
 from afltool.federation import keys as keys_
 from afltool.federation import noise as noise_
 from afltool.federation.agreement import Agreement, Consent
-from afltool.federation.commands import in_words
-from afltool.federation.compute import Layout, described
+from afltool.federation.commands import format_text
+from afltool.federation.compute import Layout, describe_head
 from afltool.federation.noise import Noise
 from afltool.heads import make_head
 
@@ -30,7 +30,7 @@ def agreed(tmp_path):
 
 
 def of_head(name, options):
-    return to_builtins(described(make_head(name, options).bind(6, 3)))
+    return to_builtins(describe_head(make_head(name, options).bind(6, 3)))
 
 
 def test_wrong_code_stays_wrong(agreed, monkeypatch):
@@ -42,7 +42,7 @@ def test_wrong_code_stays_wrong(agreed, monkeypatch):
     agreed.check_approved(agreed.code.replace(" ", "-").upper())
     assert re.fullmatch("([0-9a-f]{4} ){7}[0-9a-f]{4}", agreed.code)
     assert 128 * asked[0]["n"] * asked[0]["r"] == 128 << 20
-    signed, told = replace(agreed, protection="signed"), [in_words(agreed)]
+    signed, told = replace(agreed, protection="signed"), [format_text(agreed)]
     with pytest.raises(UsageError, match="--allow signed"):
         signed.check_approved(signed.code)
     signed.check_approved(signed.code, "signed")
@@ -65,30 +65,32 @@ def test_all_terms_are_shown(agreed):
         "consents": (Consent.sign("ab" * 32, eve),), "noise": NOISE,
     }  # fmt: skip
     assert others.keys() == {f.name for f in fields(Agreement)}
-    words = {in_words(agreed)}
+    words = {format_text(agreed)}
     limits = {"noise": {"min_rows": 0, "max_rows": 0}, "members": {"threshold": 5}}
     for name, value in others.items():
         changed = replace(agreed, **{name: value, **limits.get(name, {})})
         assert changed.digest != agreed.digest
-        assert in_words(changed) not in words, name
-        words.add(in_words(changed))
+        assert format_text(changed) not in words, name
+        words.add(format_text(changed))
     noisy = replace(agreed, noise=NOISE, max_rows=0)
     for key, value in {"epsilon": 2.0, "delta": 1e-6, "clip": 5.0, "colluding": 1}.items():
-        assert in_words(replace(noisy, noise={**NOISE, key: value})) != in_words(noisy)
+        assert format_text(replace(noisy, noise={**NOISE, key: value})) != format_text(noisy)
     scored = replace(agreed, evaluation=SCORED)
     for key, value in {"groups": ["f"], "min_cell": 6}.items():
-        assert in_words(replace(scored, evaluation={**SCORED, key: value})) != in_words(scored)
-    assert all(repr(c) in in_words(agreed) for c in CLASSES)
+        assert format_text(replace(scored, evaluation={**SCORED, key: value})) != format_text(
+            scored
+        )
+    assert all(repr(c) in format_text(agreed) for c in CLASSES)
     key = replace(agreed, members=tuple(sorted((*cut, keys_.Party("site-06", eve.party.key)))))
-    assert in_words(key) != in_words(agreed)
+    assert format_text(key) != format_text(agreed)
 
 
 def test_rounds_are_those_of_the_head_itself(tmp_path):
     a = Federation(tmp_path, "softmax", n=4).agreed
-    assert "3 at most: gram; gradient-1; gradient-2" in in_words(a)
+    assert "3 at most: gram; gradient-1; gradient-2" in format_text(a)
     head = to_builtins(a.head)
     with pytest.raises(MismatchError, match="another first head"):
-        in_words(replace(a, head={**head, "digest": "ab" * 32}))
+        format_text(replace(a, head={**head, "digest": "ab" * 32}))
     with pytest.raises(UsageError, match=r"head: .*phases"):
         replace(a, head={**head, "phases": ["gram"]})
     with pytest.raises(UsageError, match="seed of a session"):
@@ -181,7 +183,7 @@ def test_colluding_follows_from_the_threshold(tmp_path):
     for n, t, c in ((3, 3, 0), (4, 3, 0), (4, 4, 1), (5, 5, 2), (7, 5, 2), (16, 11, 5)):
         a = Federation(tmp_path / f"{n}-{t}", n=n, threshold=t).agreed
         assert a.colluding == c <= min(2 * t - n - 1, t - 3)
-        assert f"the server and {c} members" in in_words(a)
+        assert f"the server and {c} members" in format_text(a)
 
 
 def test_epsilon_shown_is_added(tmp_path):
@@ -198,7 +200,7 @@ def test_epsilon_shown_is_added(tmp_path):
             rho += noise_.rho(change / sigma[k], parts, honest)
         epsilon = noise_.epsilon(rho, 1e-5)
         assert epsilon == pytest.approx(1.0, rel=1e-6)
-        assert f"ε = {epsilon:.4g}, δ = 1e-05" in in_words(a)
+        assert f"ε = {epsilon:.4g}, δ = 1e-05" in format_text(a)
 
 
 def test_names_are_files_on_every_system_and_no_two_look_alike(agreed):

@@ -32,8 +32,8 @@ from ...values.names import CROSS, GRAM, Phase
 from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
-from ..base import Found, Head, Shape, State, solved
-from ..least_squares import chosen_ridge, held_out, solve
+from ..base import Found, Head, Shape, State, require_solved
+from ..least_squares import chosen_ridge, held_out_error, solve
 from ..options import FIXED
 from ..problem import Problem, checked, named
 from .incremental import CLIENTS, HELD_OUT, HIDDEN_GRAM, TRAINED, Kept, check_same
@@ -66,12 +66,12 @@ class DeepAFLHead(Head):
     @cached_property
     def weights(self) -> tuple[F64, ...]:
         """W_0, W_1, …"""
-        return base.numbered(self.learned, "weights-{}")
+        return base.numbered_arrays(self.learned, "weights-{}")
 
     @cached_property
     def blocks(self) -> tuple[LowRank, ...]:
         """Ω_1, Ω_2, …"""
-        left = enumerate(base.numbered(self.learned, "block-{}-left", 1), start=1)
+        left = enumerate(base.numbered_arrays(self.learned, "block-{}-left", 1), start=1)
         return tuple(LowRank(Z, self.learned.get(f"block-{t}-right")) for t, Z in left)
 
     @cached_property
@@ -177,7 +177,7 @@ class DeepAFLHead(Head):
     def _with_weights(self, total: Statistics, validation: Statistics | None) -> Solved:
         """W_t = (G + λI)⁻¹ H (13), and the decoder Q_t = (G + λI)⁻¹ ΦᵀΦ_0 of (88)."""
         o, side, t = self.options, len(total.arrays[CROSS]), len(self.weights)
-        memory.need(8 * 5 * side * side, f"the weights of {side} features")
+        memory.require_memory(8 * 5 * side * side, f"the weights of {side} features")
         problem = Problem.of(total, drawn=o.compute)
         ridge = parse_ridge(o.ridge or 0.0)
         choice = chosen_ridge(ridge, problem, None if isinstance(ridge, float) else validation)
@@ -193,7 +193,7 @@ class DeepAFLHead(Head):
         learned = {**self.learned, f"weights-{t}": W}
         errors = learned.pop(ERRORS, np.empty(0))
         if validation is not None:
-            facts["validation_mse"] = held_out(validation, problem)(W)
+            facts["validation_mse"] = held_out_error(validation, problem)(W)
             if len(errors) == t:
                 learned[ERRORS] = np.append(errors, facts["validation_mse"])
         penalty = (o.block_ridge or 0.0) * sum(float((b.Z**2).sum()) for b in self.blocks)
@@ -211,7 +211,7 @@ class DeepAFLHead(Head):
         o, W, Upsilon = self.options, self.weights[-1], total.arrays[CROSS]
         t, side, dense = len(self.weights), len(Upsilon), len(W) if o.reconstruction else 0
         needed = 8 * side * side + bytes_needed(side, dense)
-        memory.need(needed, f"a layer of {side} hidden features")
+        memory.require_memory(needed, f"a layer of {side} hidden features")
         Pi = unpack(total.arrays[GRAM], np.float64)
         if o.reconstruction:
             lost = total.arrays[RECONSTRUCTION], self.learned[f"decoder-{t - 1}"]
@@ -222,7 +222,7 @@ class DeepAFLHead(Head):
         if omega.U is not None:
             learned[f"block-{t}-right"] = omega.U
         if ROUNDING in learned and not o.no_skip:  # without it FΩ replaces Φ
-            learned[ROUNDING] = _rounded(learned[ROUNDING], W, omega, Pi, total.rows)
+            learned[ROUNDING] = _update_rounding(learned[ROUNDING], W, omega, Pi, total.rows)
         return learned, {}
 
     def _ended(self) -> tuple[Self, dict[str, Any]]:
@@ -240,7 +240,7 @@ class DeepAFLHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """Φ_T W_T (n, C), products in the compute type."""
-        solved(None if self.phase() else self.weights)
+        require_solved(None if self.phase() else self.weights)
         return self.features.scores(self.features.rows(X)[0], self.weights[-1])
 
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
@@ -269,7 +269,7 @@ class DeepAFLHead(Head):
             rank = phi if block.U is None else block.U.shape[-1]
             sides = ("left", hidden), ("right", phi)
             shapes |= {f"block-{t}-{k}": (n, rank) for k, n in sides[: 1 + (block.U is not None)]}
-        decoders = len(base.numbered(learned, "decoder-{}"))
+        decoders = len(base.numbered_arrays(learned, "decoder-{}"))
         shapes |= {f"decoder-{t}": (phi, phi) for t in range(decoders)}
         own: dict[str, Shape] = {ERRORS: (len(self.weights),), ROUNDING: (2,)}
         shapes |= {name: shape for name, shape in own.items() if name in learned}
@@ -280,7 +280,7 @@ class DeepAFLHead(Head):
         return shapes
 
 
-def _rounded(known: F64, W: F64, omega: LowRank, Pi: F64, rows: int) -> F64:
+def _update_rounding(known: F64, W: F64, omega: LowRank, Pi: F64, rows: int) -> F64:
     """``rounding`` once Φ has a layer more: F Z moves as U does, with W = U diag(s) Qᵀ."""
     before, moved = known
     U, s, _ = np.linalg.svd(W, full_matrices=False)

@@ -37,7 +37,7 @@ from ...values.arrays import F64, I64, Array, Digest
 from ...values.names import CROSS, GRAM, Phase
 from ...values.statistics import Statistics
 from ..base import FeatureMap, State
-from ..projections import Projection, activate, in_fixed_point, projection, tabled
+from ..projections import Projection, activate, projection, require_fixed_point, tabled
 from .options import ACTIVATED, BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # of some rows, in the type of the layers
@@ -209,7 +209,7 @@ class FixedLayers(Layers):
         return int(self.options.fixed_bits or 0)
 
     def first(self, X: Rows) -> Array:
-        rows, o = in_fixed_point(X), self.options
+        rows, o = require_fixed_point(X), self.options
         drawn = self.drawn(0, rows.shape[1], o.widths[0])
         return tabled(drawn, str(o.phi0_activation), rows.bits, self.unit)(rows.values)
 
@@ -222,10 +222,10 @@ class FixedLayers(Layers):
     ) -> tuple[Array, Array]:
         assert omega is not None
         after = ExactOmega.of(omega).times(hidden) + phi
-        return _within(after, LARGEST, self.unit, f"Φ_{t + 1}").astype(np.int16), hidden
+        return _check_within(after, LARGEST, self.unit, f"Φ_{t + 1}").astype(np.int16), hidden
 
     def scores(self, phi: Rows, W: F64) -> F64:
-        rows = in_fixed_point(phi)
+        rows = require_fixed_point(phi)
         whole, scale = exact_product(rows.values, W)
         return whole * (scale * 2.0**-rows.bits)
 
@@ -247,7 +247,7 @@ class FixedLayers(Layers):
         whole, scale = exact_product(phi, W)
         units = -np.rint(whole * (scale * 2.0 ** (RESIDUAL_BITS - self.unit)))
         units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
-        return _within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, "a residual Y − ΦW")
+        return _check_within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, "a residual Y − ΦW")
 
     def read(self, total: Statistics) -> Statistics:
         one, block = 2.0**-self.unit, total.phase.kind == BLOCK
@@ -291,7 +291,7 @@ def exact_product(phi: Array, W: F64) -> tuple[F64, float]:
     return product(phi.astype(np.float64), whole), 2.0**-s
 
 
-def _within(units: F64, most: int, bits: int, what: str) -> F64:
+def _check_within(units: F64, most: int, bits: int, what: str) -> F64:
     largest = np.abs(units).max(initial=0.0)
     if largest > most:
         raise InvalidDataError(

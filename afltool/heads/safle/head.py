@@ -27,7 +27,7 @@ from ...values.names import CROSS, GRAM, Phase
 from ...values.ridge_spec import parse_ridge
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
-from ..base import Block, Found, Gathered, Head, Shape, State, solved, state
+from ..base import Block, Found, Gathered, Head, Shape, State, require_solved, state
 from ..least_squares import with_rows
 from .options import FEDERATED, SafleOptions
 from .system import CountedSystem
@@ -51,7 +51,7 @@ class Codes(base.FeatureMap):
         return dim  # sums and scores take the codes, of a byte or two
 
     def rows(self, X: Rows, known: State | None = None) -> tuple[Rows, State]:
-        hot = cd.one_hot(solved(self._coder).codes(X), self._options.size)
+        hot = cd.one_hot(require_solved(self._coder).codes(X), self._options.size)
         return np.hstack([real(X), hot]) if self._options.with_linear else hot, {}
 
 
@@ -91,7 +91,7 @@ class SafleHead(Head):
         if self.phase() == HISTOGRAM:
             return super()._sums(blocks, carried)
         columns = self.features.columns(self._bound()[0])
-        memory.need(4 * columns**2, f"counting pairs of {columns} columns", Codes.fewer)
+        memory.require_memory(4 * columns**2, f"counting pairs of {columns} columns", Codes.fewer)
         specs, coder = self.array_specs(None), self.coder()
         pairs = np.zeros(specs["pairs"].shape, np.int64)
         waiting: list[Array] = []
@@ -105,7 +105,9 @@ class SafleHead(Head):
 
         def parts() -> Iterable[State]:
             size = 8 * specs["labels"].size
-            for sums, codes in parallel.each(work, blocks, lambda b: size + self.room(len(b[1]))):
+            for sums, codes in parallel.map_threads(
+                work, blocks, lambda b: size + self.room(len(b[1]))
+            ):
                 waiting.append(codes)
                 if sum(one.shape[1] for one in waiting) >= ROWS_AT_ONCE:
                     count_pairs()
@@ -149,7 +151,7 @@ class SafleHead(Head):
 
     def decision_function(self, X: Rows) -> F64:
         """Σ_j W_j[idx_j] (+ x·W of a hybrid), float64 (n, C): E table rows added for each row."""
-        tables = solved(self.tables)
+        tables = require_solved(self.tables)
         out = np.zeros((len(X), tables.shape[2]))
         for table, row in zip(tables, self.coder().codes(X), strict=True):
             out += table[row]
@@ -182,7 +184,7 @@ class SafleHead(Head):
         if self.digits is not None:
             return self.digits
         o, (dim, _) = self.options, self._bound()
-        return cd.deal(o.digits_for(dim), o.experts_for(dim), o.digits_of_code, o.seed)
+        return cd.assign_digits(o.digits_for(dim), o.experts_for(dim), o.digits_of_code, o.seed)
 
     def _cuts(self) -> F64:
         """Thresholds (d, T), learned or in even steps; `UsageError` if their file is missing."""

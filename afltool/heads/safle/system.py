@@ -14,7 +14,7 @@ from ...math import ridge as rr
 from ...math.blas import Cholesky
 from ...math.counts import fill_lower, quadratic
 from ...math.ridge import Moments
-from ...math.ridge_choice import FactoredSystem, choose, tried
+from ...math.ridge_choice import FactoredSystem, choose, listed_ridges
 from ...values.arrays import F64
 from ...values.ridge_spec import Ridge
 from ...values.statistics import Statistics
@@ -60,7 +60,7 @@ class CountedSystem:
             self.matrix, self.H, float(self.rows), self.rows,
             self._penalty, START * self.rows / self.size,
         )  # fmt: skip
-        choice = choose(system, tried(ridge), held)
+        choice = choose(system, listed_ridges(ridge), held)
         report = {key: value for key, value in choice.point.items() if value is not None}
         return choice.weights(), {"features": self.side, **report, **choice.report()}
 
@@ -118,7 +118,7 @@ class CountedSystem:
         dependent = np.setdiff1d(factor.left_out, dropped)
         if len(dependent):
             what = f"the least norm where {len(dependent)} of {self.side} columns depend on others"
-            memory.need(24 * self.side * len(dependent), what, "give a --ridge > 0")
+            memory.require_memory(24 * self.side * len(dependent), what, "give a --ridge > 0")
             Z = self._centered(factor.null_space(dependent))
             Q = scipy.linalg.qr(Z, mode="economic", overwrite_a=True, check_finite=False)[0]
             W -= Q @ (Q.T @ W)

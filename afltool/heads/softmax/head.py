@@ -32,7 +32,7 @@ from ...values.arrays import F64, I64, Array, freeze
 from ...values.names import PHASE, Phase
 from ...values.statistics import ArraySpec, Statistics
 from .. import base
-from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, solved, state
+from ..base import Accumulator, FeatureMap, Found, Head, Shape, State, require_solved, state
 from ..least_squares import LinearInFeatures, with_rows
 from ..options import FIXED
 from ..problem import Problem, checked, fraction_bits, system_of
@@ -119,7 +119,7 @@ class SoftmaxHead(LinearInFeatures):
 
     def decision_function(self, X: Rows) -> F64:
         """Φ W (n, C), float64; softmax of it gives the probabilities."""
-        W, (rows, _) = solved(self.weights), self.features.rows(X)
+        W, (rows, _) = require_solved(self.weights), self.features.rows(X)
         starts = range(0, max(len(rows), 1), ROWS_AT_ONCE)
         return sm.scores((Dense(rows[at : at + ROWS_AT_ONCE]) for at in starts), W)
 
@@ -151,7 +151,7 @@ class SoftmaxHead(LinearInFeatures):
     def _start(self, total: Statistics) -> tuple[Self, Found]:
         """V = s (G + 2μN)⁻¹ H from the factor of B = ½G + μN, which every later round uses."""
         columns = self._side
-        memory.need(14 * columns * columns, f"the curvature of {columns} columns")
+        memory.require_memory(14 * columns * columns, f"the curvature of {columns} columns")
         G, H = system_of(total)
         self._check_start(G, H, total)
         bound = Bound.of(G.T, self._penalty(total))  # C-ordered, its lower triangle filled
@@ -179,12 +179,12 @@ class SoftmaxHead(LinearInFeatures):
 
     def _penalty(self, total: Statistics) -> F64:
         """μN, and 0 for the intercept: (D,)."""
-        return sm.penalty_of(self.options.penalty, total.rows, self._side)
+        return sm.make_penalty(self.options.penalty, total.rows, self._side)
 
     def _further(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """One step from the point V; the next V is ahead of it, by Nesterov's momentum."""
         known = self.state_dict()
-        V, (best_round, judged) = solved(self.point), known["best-round"]
+        V, (best_round, judged) = require_solved(self.point), known["best-round"]
         t, before, least = (*known["momentum"].tolist(), np.inf, np.inf)[:3]
         if self.number > 1 and judged != (validation is not None):
             raise UsageError("held-out clients judge rounds in all of them or in none: --validate")

@@ -21,7 +21,7 @@ RANDOM: dict[str, Any] = {
 CODES = ("bucketing", "buckets", "group_size", "experts", "thresholds")  # options up to 0.3
 
 
-def _of_random(text: str, **limits: Any) -> Any:
+def _random_option(text: str, **limits: Any) -> Any:
     """An option of random features; None means not given."""
     return option(None, f"with --features random: {text}", **limits)
 
@@ -41,11 +41,11 @@ class SoftmaxOptions(HeadOptions):
     features: Literal["raw", "random"] = option(
         "raw", "features to fit on: the raw ones, or random features"
     )
-    width: int | None = _of_random("number of random features (default: 2048)", ge=1)
-    activation: Activation | None = _of_random("activation σ (default: tanh)")
-    with_linear: bool | None = _of_random("use the raw features beside them")
-    seed: int | None = _of_random("seed of the projection (default: 0)", ge=0, le=2**64 - 1)
-    compute: Compute | None = _of_random("number format of the features (default: float64)")
+    width: int | None = _random_option("number of random features (default: 2048)", ge=1)
+    activation: Activation | None = _random_option("activation σ (default: tanh)")
+    with_linear: bool | None = _random_option("use the raw features beside them")
+    seed: int | None = _random_option("seed of the projection (default: 0)", ge=0, le=2**64 - 1)
+    compute: Compute | None = _random_option("number format of the features (default: float64)")
 
     def check(self) -> None:
         """Fill in the defaults of random features, or refuse their options."""

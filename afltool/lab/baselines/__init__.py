@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ...options.base import made_for
-from ...plugins import Registry, located
+from ...options.base import make_options_for
+from ...plugins import Registry, import_object
 from .settings import PRESETS, Settings
 
 if TYPE_CHECKING:
     from .base import Method
 
 
-def _checked(text: str, value: Any) -> str:
+def _check_plugin(text: str, value: Any) -> str:
     """Where a plug-in's method is."""
     if not issubclass(value.settings_class, Settings):
         raise TypeError(f"{text} has no settings_class of lab.baselines.settings.Settings")
@@ -42,7 +42,7 @@ METHODS: Registry[str] = Registry(
         "local": ".methods:LocalOnly",
         "centralized": ".methods:Centralized",
     },
-    _checked,
+    _check_plugin,
 )
 
 
@@ -54,11 +54,11 @@ def method_class(name: str) -> type[Method]:
     """The class of the method called ``name``; `UsageError` names those that exist."""
     if name not in METHODS:
         raise UsageError(f"there is no baseline {name!r}; they are {', '.join(METHODS)}")
-    method: type[Method] = located(METHODS[name], __package__)
+    method: type[Method] = import_object(METHODS[name], __package__)
     return method
 
 
-def preset_of(name: str, preset: str) -> dict[str, Any]:
+def get_preset(name: str, preset: str) -> dict[str, Any]:
     """The values of a paper's preset for a method; `UsageError` for another name."""
     if preset not in PRESETS:
         raise UsageError(f"--preset is {' or '.join(PRESETS)}; found {preset!r}")
@@ -69,5 +69,5 @@ def make_settings(
     name: str, given: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> Settings:
     """A method's settings: given options go before a paper's preset, that before the defaults."""
-    values = {**(preset_of(name, preset) if preset else {}), **(given or {})}
-    return made_for(f"the baseline {name!r}", method_class(name).settings_class, values)
+    values = {**(get_preset(name, preset) if preset else {}), **(given or {})}
+    return make_options_for(f"the baseline {name!r}", method_class(name).settings_class, values)

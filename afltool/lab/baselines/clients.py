@@ -91,7 +91,7 @@ class Clients:
         return replace(self, rows=(np.concatenate(self.rows),), names=("all",))
 
 
-def assigned(
+def assigned_clients(
     X: Any, y: Any, order: Array, owner: Array, names: Sequence[str], classes: int, chosen: Array
 ) -> Clients:
     """The ``chosen`` clients that have rows.

@@ -40,7 +40,9 @@ def _methods(word: str) -> dict[str, Command]:
     return found
 
 
-def of_method(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
+def method_parameters(
+    words: Sequence[str], taken: Any, given: Mapping[str, Any]
+) -> list[Parameter]:
     """The options of the method that the command's name says."""
     return parameters(method_class(given["method"]).settings_class)
 
@@ -56,7 +58,7 @@ def train(o: Train) -> None:
 
 def _print(summary: dict[str, Any]) -> None:
     """The three accuracies of a baseline and its bytes, on stderr."""
-    from ...rendering.tables import tell_facts
+    from ...rendering.tables import print_facts
 
     facts = []
     for name, one in summary["accuracies"].items():
@@ -65,4 +67,4 @@ def _print(summary: dict[str, Any]) -> None:
         facts.append((name.replace("_", " "), text))
     up, down = (byte_text(summary[f"{way}_bytes"]) for way in ("upload", "download"))
     facts.append(("a client sends", f"{up} and gets {down} in all rounds"))
-    tell_facts(facts, summary["rounds"])
+    print_facts(facts, summary["rounds"])

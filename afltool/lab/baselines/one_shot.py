@@ -54,7 +54,7 @@ class Quadratic:
             through = (own @ X.T) @ X / len(X) + self.damping * own
             return np.asarray(self.p[k] * self.G[k] @ through)
 
-        return np.asarray(sum(parallel.each(one, range(len(self.rows)))))
+        return np.asarray(sum(parallel.map_threads(one, range(len(self.rows)))))
 
     def preconditioner(self) -> Callable[[F64], F64]:
         """R ↦ Ḡ⁻¹ R Ā⁻¹ (C, D) with Ḡ = Σ p_k (G_k + ρI) and Ā = Σ p_k (A_k + ρI).
@@ -119,7 +119,9 @@ class ByCurvature(Method):
     def system(self, who: Sequence[int], heads: F64) -> Quadratic:
         """The server's system of the participants at their ``heads`` (S, C, D)."""
         clients, D = self.clients, heads.shape[2]
-        memory.need(8 * D * (int(clients.sizes[list(who)].sum()) + 3 * D), "the server's system")
+        memory.require_memory(
+            8 * D * (int(clients.sizes[list(who)].sum()) + 3 * D), "the server's system"
+        )
         rows, factors = [], []
         for k, W in zip(who, heads, strict=True):
             X = clients.X[clients.rows[k]].double().numpy()

@@ -16,7 +16,7 @@ from .base import Method
 from .clients import Clients, Purpose, permutation, stream
 from .network import DenseLayers, Tensor, first_weights
 from .settings import Settings
-from .trainer import Trainer, on_threads
+from .trainer import Trainer, map_on_threads
 
 FLOAT32 = 4  # bytes of a number in a message
 SCORED_AT_ONCE = 2048  # rows whose scores are made at a time
@@ -120,5 +120,5 @@ class Run:
             scores = (self.network.forward(self.network.model(head), X)[1] for head in heads)
             return [(S.numpy().argmax(axis=1) == y).sum() for S in scores]
 
-        found = on_threads(hits, range(0, len(rows.y), SCORED_AT_ONCE))
+        found = map_on_threads(hits, range(0, len(rows.y), SCORED_AT_ONCE))
         return np.asarray(np.sum(found, axis=0) / len(rows.y))

@@ -77,7 +77,7 @@ class Baseline(BaselineOptions, Output):
     method: str = Field(description="name of the method")
     features: Annotated[File, Reads("features")] = Field(description="features of all clients")
     out: Annotated[File, Writes("run")] = Field(description="run folder")
-    settings: Annotated[dict[str, Any], Flat("lab.baselines.commands:of_method")] = Field(
+    settings: Annotated[dict[str, Any], Flat("lab.baselines.commands:method_parameters")] = Field(
         default_factory=dict, kw_only=True, description="options of the method"
     )
 

@@ -21,22 +21,22 @@ from ...files.features import Features, check_alike
 from ...files.hdf5 import recipe
 from ...files.heads import write_head
 from ...files.outputs import check_own, refuse_inside
-from ...files.partitions import partition_of
+from ...files.partitions import load_matching_partition
 from ...files.recipes import FOR_PEOPLE, Target
 from ...files.schema import versions
 from ...files.tables import write_json, write_records
 from ...heads import make_head
 from ...heads.base import Head
 from ...math.gram import rows_as
-from ...options.common import files_of
+from ...options.common import list_option_files
 from ...partitions import Partition
-from ...plugins import need_torch
+from ...plugins import require_torch
 from ...progress import event
-from ...runs.summary import tell_done
+from ...runs.summary import log_done
 from ...stages.runner import Files, Job, StageFunction
 from ...values.statistics import Context
 from . import IN_FILES, METHODS, make_settings
-from .clients import Clients, assigned
+from .clients import Clients, assigned_clients
 from .network import DenseLayers
 from .runner import Measured, Round, Run
 from .settings import Baseline, BaselineFolder, BaselineOptions
@@ -49,12 +49,12 @@ def baseline(o: Baseline, files: Files) -> Job:
     ``settings`` are the method's, such as ``{"rounds": 100, "lr": 0.1}``. The result does not
     depend on ``threads``.
     """
-    need_torch(f"training of {o.method}")
-    refuse_inside(o.out, BaselineFolder.WRITES, files_of(o))
+    require_torch(f"training of {o.method}")
+    refuse_inside(o.out, BaselineFolder.WRITES, list_option_files(o))
     settings = make_settings(o.method, o.settings, o.preset)
     rows, test = files.features(o.features), files.features(o.test)
     check_alike(rows.path, test.path)
-    partition = partition_of(rows, o.partition)
+    partition = load_matching_partition(rows, o.partition)
     chosen = {"method": IN_FILES.get(o.method, o.method), **settings.GONE, **settings.as_dict()}
     inputs = {
         **rows.meaning,
@@ -77,11 +77,11 @@ def baseline(o: Baseline, files: Files) -> Job:
         clients, held_out = _federation(rows, partition, o.partition)
         run = Run(o.method, settings, clients, Measured(_tensor(test), test.labels), held_out)
         _train(run, o)
-        found, final = summarize(o.method, run), head_of(run.network, run.weights)
+        found, final = summarize(o.method, run), build_head(run.network, run.weights)
         report = {name: found[name] for name in ("method", "settings", *run.method.facts)}
         context = Context(rows.header["space"], rows.classes, {})
         report |= {"phases": run.rounds}
-        every = [*(head_of(run.network, run.best) for _ in heads[:-1]), final]
+        every = [*(build_head(run.network, run.best) for _ in heads[:-1]), final]
         for target, one in zip(heads, every, strict=True):
             write_head(target.path, made_by, one, context=context, report=report)
         write_records(run.rounds, table, overwrite=True)
@@ -94,7 +94,7 @@ def baseline(o: Baseline, files: Files) -> Job:
             "versions": versions(),
         }
         write_json(found, summary, overwrite=True)
-        tell_done(o.out, BaselineFolder.HEAD)
+        log_done(o.out, BaselineFolder.HEAD)
 
     return Job([*heads, *told], compute, o.out)
 
@@ -109,7 +109,7 @@ def _federation(
     labels[order] = partition.effective_labels
     chosen, y = np.flatnonzero(~partition.held_out), torch.from_numpy(labels)
     names, classes = partition.names, len(partition.classes)
-    clients = assigned(X, y, order, partition.client, names, classes, chosen)
+    clients = assigned_clients(X, y, order, partition.client, names, classes, chosen)
     if not len(clients):
         raise UsageError(f"{path} leaves no client with rows to train on")
     held = np.sort(order[partition.held_out[partition.client]])
@@ -131,14 +131,14 @@ def _tensor(rows: Features) -> Any:
     """All rows as a float32 tensor (n, d)."""
     import torch
 
-    memory.need(4 * len(rows) * rows.dim, f"the rows of {rows.path} in memory")
+    memory.require_memory(4 * len(rows) * rows.dim, f"the rows of {rows.path} in memory")
     X = np.empty((len(rows), rows.dim), np.float32)
     for start, block in rows.blocks():
         X[start : start + len(block)] = rows_as(block, "float32")
     return torch.from_numpy(X)
 
 
-def head_of(network: DenseLayers, theta: Any) -> Head:
+def build_head(network: DenseLayers, theta: Any) -> Head:
     """The solved head of weights θ (P,): linear, or a network where there are hidden layers."""
     arrays = {}
     for n, (W, b) in enumerate(network.layers(network.model(theta.double()))):

@@ -7,7 +7,7 @@ A client's batches are blocks of a width that depends on the client alone; a sho
 up with rows of weight zero. Clients of one width are stacked, by their sizes and not by the number
 of threads, and `torch.func` takes the gradients of a stack at once, by batched products. MKL's
 kernels depend on where a matrix begins in memory, so every client's matrices begin at a multiple of
-64 bytes: `aligned` weights, and a multiple of 16 rows.
+64 bytes: `align_rows` weights, and a multiple of 16 rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Trainer:
             stacked = [who[place] for place in places]
             out[places] = self._train(round, stacked, starts[places], method)
 
-        on_threads(work, self._stacks(who))
+        map_on_threads(work, self._stacks(who))
         return out
 
     def _width(self, k: int) -> int:
@@ -73,7 +73,7 @@ class Trainer:
         s, rate = self.settings, self.settings.rate(round)
         kept = {"start": starts, **method.local(stacked)}
         slopes = vmap(grad(partial(self._loss, method)))
-        theta, velocity = aligned(starts), aligned(starts.new_zeros(starts.shape))
+        theta, velocity = align_rows(starts), align_rows(starts.new_zeros(starts.shape))
         for epoch in range(s.epochs):
             for number, (active, at, share) in enumerate(self._batches(round, stacked, epoch)):
                 X = self.clients.X.index_select(0, at.view(-1)).view(*at.shape, -1)
@@ -123,13 +123,13 @@ class Trainer:
         return parts[:-1] if s.drop_last and len(parts[-1]) < size else parts
 
 
-def aligned(theta: Tensor) -> Tensor:
+def align_rows(theta: Tensor) -> Tensor:
     """A copy of θ (A, P) whose every row begins at a multiple of 64 bytes."""
     count, size = theta.shape
     return theta.new_empty(count, -(-size // LINE) * LINE)[:, :size].copy_(theta)
 
 
-def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
+def map_on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
     """``work`` of each part, in order; each of the threads in use computes with one core."""
     import torch
 
@@ -138,4 +138,4 @@ def on_threads(work: Callable[[Any], Any], parts: Iterable[Any]) -> list[Any]:
         return work(part)
 
     with parallel.one_thread(torch):
-        return list(parallel.each(alone, parts))
+        return list(parallel.map_threads(alone, parts))

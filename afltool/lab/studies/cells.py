@@ -21,19 +21,19 @@ from ...files.hdf5 import read_header
 from ...heads import HEADS, make_options, options_class
 from ...heads.options import HeadOptions
 from ...inputs import read_json
-from ...options.base import by_name, fields_of, flag, key_of
+from ...options.base import by_name, flag, get_fields, key_of
 from ...options.common import FROZEN_FILE
 from ...options.features import ExtractOptions, default_store
-from ...plugins import need_torch
+from ...plugins import require_torch
 from ...runs.config import FIELDS, HERE, TABLE, RunConfig
 from ...runs.folder import RunFolder
 from ...runs.plan import LINK, Step, data_steps, option_words
 from ...runs.step_cache import StepCache
-from ...runs.summary import PRESET, of_stages, plain
-from ...runs.validation import check_before, check_rows, checked_head
+from ...runs.summary import PRESET, plain, stage_options
+from ...runs.validation import check_before, check_head, check_rows
 from ...stages.stage import Stage
 from ...values.arrays import Digest, file_sha256, file_state
-from ..baselines import IN_FILES, make_settings, method_class, preset_of
+from ..baselines import IN_FILES, get_preset, make_settings, method_class
 from ..baselines import METHODS as METHODS
 from ..baselines.settings import Baseline, BaselineFolder, BaselineOptions, Settings
 
@@ -114,9 +114,9 @@ class Cell:
         """The name of its folder; it is equal for equal data, options and method."""
         head, given = self.config.own.head, self.config.given()
         cls = options_class(head) if head in HEADS else HeadOptions
-        names = {name: key_of(cls, name) for name in fields_of(cls)}
+        names = {name: key_of(cls, name) for name in get_fields(cls)}
         settings = {names.get(k, k): _meaning(k, v) for k, v in given.items() if _counts(k)}
-        content = self.content(settings | _way_said(self.config.extract))
+        content = self.content(settings | _preprocessing_key(self.config.extract))
         start = content[0] or Path(head).stem
         start = re.sub(r"[^A-Za-z0-9.+-]", "-", start)  # scripts have lists of these names
         return f"{start}-{Digest().json('cell', content).hex()[:_KEY]}"
@@ -125,7 +125,9 @@ class Cell:
         """What its key is a digest of; ``settings``: those of the run, as keys have them."""
         if self.config.own.head == "linear":
             ridge = settings.pop("ridge", "auto")
-            settings |= {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}  # see `_way_said`
+            settings |= (
+                {} if str(ridge) in ("0", "0.0") else {"ridge": ridge}
+            )  # see `_preprocessing_key`
         return [None, {}, settings]
 
     @cached_property
@@ -143,12 +145,12 @@ class Cell:
         options = self.config.all_head_options()
         with suppress(UsageError):  # a cell that cannot run has the options that it was given
             made = make_options(name, options)
-            options = {name: getattr(made, name) for name in fields_of(type(made))}
+            options = {name: getattr(made, name) for name in get_fields(type(made))}
         return found | {"head_seed" if k == SEED else k: plain(v) for k, v in options.items()}
 
     def of_stages(self) -> dict[str, Any]:
         parts = ("extract", "partition", "local_stats", "aggregate")
-        every = of_stages(self.config).items()
+        every = stage_options(self.config).items()
         return {k: v for k, v in every if FIELDS[k].in_result and FIELDS[k].part in parts}
 
     def kept_options(self) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class Cell:
         return {k: v for k, v in self.options().items() if k != PRESET}
 
     def rounds(self) -> int:
-        return len(checked_head(self.config).schedule())
+        return len(check_head(self.config).schedule())
 
     def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         """The head of its result, by the name that it has in every version."""
@@ -190,7 +192,7 @@ class BaselineCell(Cell):
         """A preset counts by its values, which several papers share."""
         own = {k: v for k, v in self.settings.items() if k != "preset" or v is None}
         if (preset := self.settings.get("preset")) is not None:
-            own = {**preset_of(self.method, preset), **own}
+            own = {**get_preset(self.method, preset), **own}
         return [
             IN_FILES.get(self.method, self.method),
             {k: _meaning("", v) for k, v in own.items()},
@@ -198,7 +200,7 @@ class BaselineCell(Cell):
         ]
 
     def options(self) -> dict[str, Any]:
-        called = {own: name for name, own in own_names(self.method).items()}
+        called = {own: name for name, own in method_option_names(self.method).items()}
         return self.of_stages() | {called[k]: plain(v) for k, v in self.settings.items()}
 
     def kept_options(self) -> dict[str, Any]:
@@ -218,7 +220,7 @@ class BaselineCell(Cell):
         return folder.cell(self.key) / self.HEAD
 
     def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:
-        need_torch(f"training of {self.method}")
+        require_torch(f"training of {self.method}")
         check_rows(self.config, folder.run(self), here=here, known=known)
 
     def steps(self, folder: StudyFolder) -> list[Step]:
@@ -279,7 +281,7 @@ def make_cell(setting: Mapping[str, Any], before: bool = False) -> Cell:
             given.setdefault("head_seed", seed)
         given.pop(SEED, None)
         return Cell(setting, RunConfig(**given).with_absolute_paths())
-    theirs = own_names(method)
+    theirs = method_option_names(method)
     options = {theirs[k]: v for k, v in given.items() if k in theirs}
     rest = {k: v for k, v in given.items() if k not in theirs or k in OF_BOTH}
     for name in rest.keys() - OF_BOTH:
@@ -300,7 +302,7 @@ def draws(setting: Mapping[str, Any]) -> bool:
         return SEED in theirs
 
 
-def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
+def _preprocessing_key(extract: ExtractOptions | None) -> dict[str, str]:
     """The preprocessing as keys have it: another than ``paper``, the default when keys began."""
     if extract is None or FROZEN_FILE.path(extract.backbone) or extract.preprocess == "paper":
         return {}
@@ -308,7 +310,10 @@ def _way_said(extract: ExtractOptions | None) -> dict[str, str]:
 
 
 def _counts(name: str) -> bool:
-    """Whether keys have an option as it is given; the result depends on it. See `_way_said`."""
+    """Whether keys have an option as it is given; the result depends on it.
+
+    See `_preprocessing_key`.
+    """
     f = FIELDS.get(name)
     return f is None or (f.in_result and name != "preprocess") or name == "each_round"
 
@@ -336,7 +341,7 @@ OF_BASELINES = {f.name for f in fields(BaselineOptions)} - {"partition", "test"}
 
 
 @lru_cache
-def own_names(method: str) -> dict[str, str]:
+def method_option_names(method: str) -> dict[str, str]:
     """The options of a baseline by their names in a study: ``method_NAME`` for the partition's."""
     own = {f.name for f in fields(method_class(method).settings_class)} | OF_BASELINES
     return {f"method_{name}" if name in OF_PARTITION else name: name for name in own}

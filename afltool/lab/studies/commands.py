@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from ...cli._console import print_json, say, say_lines
+from ...cli._console import print_json, print_line, print_lines
 from ...cli.commands import Command, Parameter, parameters, tracking
-from ...cli.runs import JobsHow, show_scripts, submitted
+from ...cli.runs import JobsHow, show_scripts, submit_scripts
 from ...errors import UsageError
 from ...options.base import Flat, Holds, Writes, flag, option
 from ...options.common import Printed, Tracked
@@ -52,7 +52,7 @@ _OF_RUNS = {"shards", "clients_per_task"}  # of a site: they divide the jobs of 
 _RENAMED = {"memory": "job_memory"}  # `run` has a --memory of its own
 
 
-def of_site(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
+def site_parameters(words: Sequence[str], taken: Any, given: Mapping[str, Any]) -> list[Parameter]:
     from ...runs.slurm.site import Site
 
     return parameters(Site, skip={*_OF_RUNS, "setup", "stages"}, rename=_RENAMED)
@@ -74,10 +74,10 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
     list_: bool = option(False, _list, kw_only=True)
     _slurm = "write job scripts: an array over cells; --dry-run shows them"
     slurm: bool = option(False, _slurm, kw_only=True)
-    settings: Annotated[dict[str, Any], Flat("lab.studies.commands:of_site")] = Field(
+    settings: Annotated[dict[str, Any], Flat("lab.studies.commands:site_parameters")] = Field(
         default_factory=dict, kw_only=True
     )
-    axes: Annotated[dict[str, Any], Flat("cli.flat:of_cells")] = Field(
+    axes: Annotated[dict[str, Any], Flat("cli.flat:cell_parameters")] = Field(
         default_factory=dict, kw_only=True
     )
 
@@ -95,25 +95,27 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
 def study(o: Study) -> None:
     from . import execution
-    from .spec import asked_for
+    from .spec import open_study
 
     if o.list_:
-        found = execution.listed(o.axes, o.seeds)
+        found = execution.list_studies(o.axes, o.seeds)
         lines = (f"{one['name']} ({one['cells']} cells): {one['title']}\n" for one in found)
-        print_json(found) if o.as_json else say_lines("".join(lines))
+        print_json(found) if o.as_json else print_lines("".join(lines))
         return
     if o.study is None:
         raise UsageError("name a study: a TOML file, or one of afltool study --list")
     if o.next_:
-        say_lines(execution.next_lines(o.study))
+        print_lines(execution.next_lines(o.study))
         return
-    wanted, place = asked_for(o.study, o.out, o.axes, o.seeds)
+    wanted, place = open_study(o.study, o.out, o.axes, o.seeds)
     if o.slurm:
         _jobs(o, wanted, place.root)
         return
     with tracking(o.track):
         folder = execution.carry_out(wanted, place, replace(o.to(StudyOptions), seeds=None))
-    print_json({"path": str(folder), "cells": len(wanted.cells)}) if o.as_json else say(folder)
+    print_json({"path": str(folder), "cells": len(wanted.cells)}) if o.as_json else print_line(
+        folder
+    )
 
 
 def _jobs(o: Study, wanted: Any, out: Path) -> None:
@@ -126,7 +128,7 @@ def _jobs(o: Study, wanted: Any, out: Path) -> None:
     if o.dry_run:
         show_scripts(script_texts(wanted, site, out), o.as_json)
     else:
-        submitted(prepare(wanted, site, out), out, o.submit, o.as_json)
+        submit_scripts(prepare(wanted, site, out), out, o.submit, o.as_json)
 
 
 def print_table(o: Table) -> None:
@@ -141,11 +143,11 @@ def print_table(o: Table) -> None:
         refuse_options(o.to(TableOptions), f"{study} is a total of counts")
         text = table_of_counts(study, o.format)
     elif o.out is not None and o.out.suffix == PARQUET:
-        say(write_parquet(table(o), o.out, o.overwrite))
+        print_line(write_parquet(table(o), o.out, o.overwrite))
         return
     else:
         text = FORMATS[o.format](table(o))
     if o.out is None:
-        say_lines(text)
+        print_lines(text)
     else:
-        say(write_text(text, o.out, o.overwrite))
+        print_line(write_text(text, o.out, o.overwrite))

@@ -19,13 +19,13 @@ from ...options.grammars import Part
 from ...progress import event, quiet
 from ...runs.folder import RunFolder
 from ...runs.slurm import jobs
-from ...runs.slurm.site import Site, kept_site
-from ...runs.summary import tell_done
+from ...runs.slurm.site import Site, load_site
+from ...runs.summary import log_done
 from .cells import Cell, StudyFolder, line
 from .options import RunStudy, StudyOptions
-from .results import by_reason, failure, finished, names_of_cells, results_of
-from .spec import SHIPPED, Study, asked_for, find, read, shipped_names
-from .worker import Worker, Workers, log, part_of
+from .results import failure, group_failures, load_current, load_results, names_of_cells
+from .spec import SHIPPED, Study, find, list_shipped, open_study, read_study
+from .worker import Worker, Workers, log, select_part
 
 MOST_NAMED = 5  # cells of one reason in the last message; each has its own line before it
 
@@ -39,12 +39,12 @@ def study(o: RunStudy) -> Path:
     alone, by the names of their folders, or part 'I/N' of the cells. ``jobs``: processes at the
     same time, of one thread each. Raises `IncompleteError` where some cells failed.
     """
-    return carry_out(*asked_for(o.study, o.out, o.axes, o.seeds), o)
+    return carry_out(*open_study(o.study, o.out, o.axes, o.seeds), o)
 
 
 def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path:
-    cells = part_of(wanted.cells, options.only)
-    todo = [cell for cell in cells if finished(folder, cell) is None]
+    cells = select_part(wanted.cells, options.only)
+    todo = [cell for cell in cells if load_current(folder, cell) is None]
     check_cells(wanted, folder, todo)
     make_folder(folder.root)
     wanted.keep(folder)
@@ -53,26 +53,26 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
     event("run_begun", folder=folder.root, what="study", options=facts)
     done = len(cells) - len(todo)
     log.info("study %s: %d cells, %d done, %d to do", wanted.name, len(cells), done, len(todo))
-    for text in planned(todo):
+    for text in describe_plan(todo):
         log.info("%s", text)
     for cell in cells:
         (folder.cell(cell.key) / StudyFolder.FAILED).unlink(missing_ok=True)
         if cell not in todo:
-            tell_done(folder.cell(cell.key), cell.HEAD)
+            log_done(folder.cell(cell.key), cell.HEAD)
     several = options.jobs > 1 and todo[1:]
     (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
-    lacking = [cell for cell in cells if finished(folder, cell) is None]
+    lacking = [cell for cell in cells if load_current(folder, cell) is None]
     event("run_done", folder=folder.root, summary={**facts, "failed": len(lacking)})
     if lacking:
         why = [(worker.names[cell.key], failure(folder, cell) or "unknown") for cell in lacking]
         raise IncompleteError(
-            f"{len(lacking)} of {len(cells)} cells failed: {by_reason(why, MOST_NAMED)}. The "
+            f"{len(lacking)} of {len(cells)} cells failed: {group_failures(why, MOST_NAMED)}. The "
             "others are done; the same command tries these again"
         )
     return folder.root
 
 
-def planned(cells: list[Cell]) -> Iterator[str]:
+def describe_plan(cells: list[Cell]) -> Iterator[str]:
     """What is to be done: cells of each method, their rounds, and where the time will go."""
     images = {str(cell.config.extract.changed()) for cell in cells if cell.config.extract}
     if images:
@@ -105,7 +105,7 @@ def check_cells(
 def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
     """Every script of a study by its name, and what submit.sh submits; nothing is written."""
     folder = StudyFolder(out)
-    todo = [cell for cell in study.cells if finished(folder, cell) is None]
+    todo = [cell for cell in study.cells if load_current(folder, cell) is None]
     check_cells(study, folder, todo, here=False)
     asking = 'lines=$("${run[@]}" study . --slurm --next) || exit\neval "$lines"'
     texts = jobs.scripts(out.absolute(), site, "study .", asking, "afterany")
@@ -114,19 +114,19 @@ def script_texts(study: Study, site: Site, out: Path) -> dict[str, str]:
 
 def next_lines(out: str | Path) -> str:
     folder = StudyFolder(out)
-    return _lines(find(str(out)), kept_site(folder.root / RunFolder.SITE), folder)
+    return _lines(find(str(out)), load_site(folder.root / RunFolder.SITE), folder)
 
 
 def _lines(study: Study, site: Site, folder: StudyFolder) -> str:
     """A task is a cell, or several where Slurm takes no more tasks."""
     cells, count = study.cells, min(len(study.cells), site.max_array)
-    lacking = {cell.key for cell in cells if finished(folder, cell) is None}
+    lacking = {cell.key for cell in cells if load_current(folder, cell) is None}
     parts = (Part(i, count).of(len(cells)) for i in range(count))
     todo = [i for i, part in enumerate(parts) if lacking & {c.key for c in cells[part]}]
     if not todo:
         return "echo every cell has its result\n"
     array = jobs.Job("cells", "study", ("--only", f"%I/{count}"), (), tuple(todo))
-    return jobs.lines_of([array], site, folder.root.absolute())
+    return jobs.submit_lines([array], site, folder.root.absolute())
 
 
 def prepare(study: Study, site: Site, out: str | Path) -> Path:
@@ -138,20 +138,20 @@ def prepare(study: Study, site: Site, out: str | Path) -> Path:
 
 
 @quiet()
-def listed(
+def list_studies(
     given: Mapping[str, Any] | None = None, seeds: int | None = None
 ) -> list[dict[str, Any]]:
     """Every study of the package, with options ``given``: its name, cells, texts."""
     rows = []
-    for name in shipped_names():
-        study = read(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
+    for name in list_shipped():
+        study = read_study(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
         rows.append({"name": name, "cells": len(study.cells), **texts})
     return rows
 
 
 def status(root: Path) -> dict[str, Any]:
-    results = results_of(root)
+    results = load_results(root)
     folder, cells = results.folder, list[dict[str, Any]]()
     for one in results.each:
         place = folder.cell(one.cell.key)

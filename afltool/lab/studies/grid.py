@@ -72,7 +72,7 @@ def rewritten(tree: Tree, change: Callable[[str, Any], tuple[str, Any] | None]) 
     return setting
 
 
-def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
+def replace_values(tree: Tree, given: Mapping[str, Any]) -> Setting:
     """The tree with the values of ``given`` at every level, or at the top where no level has it."""
     met: set[str] = set()
 
@@ -84,7 +84,7 @@ def replaced(tree: Tree, given: Mapping[str, Any]) -> Setting:
     return {**setting, **{name: value for name, value in given.items() if name not in met}}
 
 
-def of_data(tree: Tree, data: Any) -> Setting:
+def select_data_set(tree: Tree, data: Any) -> Setting:
     """The tree with those blocks of a union that have this data set; the first one if none has."""
     setting = dict(tree)
     for key, value in tree.items():
@@ -97,5 +97,5 @@ def of_data(tree: Tree, data: Any) -> Setting:
     return setting
 
 
-def without(tree: Tree, names: Collection[str]) -> Setting:
+def drop_keys(tree: Tree, names: Collection[str]) -> Setting:
     return rewritten(tree, lambda name, value: None if name in names else (name, value))

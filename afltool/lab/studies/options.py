@@ -57,24 +57,24 @@ VALUES = {
 FIGURES = {**VALUES, "deviation": Figure("sum of absolute deviations", digits=-3)}
 
 
-def words_of(text: str | None) -> list[str]:
+def parse_words(text: str | None) -> list[str]:
     return [one.strip() for one in (text or "").split(",") if one.strip()]
 
 
-def names_of(text: str | None) -> list[str]:
+def parse_names(text: str | None) -> list[str]:
     """Names of options as Python has them; the label, the baseline or the head is ``head``."""
-    names = (one.replace("-", "_") for one in words_of(text))
+    names = (one.replace("-", "_") for one in parse_words(text))
     return ["head" if one in ("label", "baseline") else one for one in names]
 
 
-def numbers_of(text: str | None) -> tuple[int, ...]:
+def parse_numbers(text: str | None) -> tuple[int, ...]:
     try:
-        return tuple(map(int, words_of(text)))
+        return tuple(map(int, parse_words(text)))
     except ValueError:
         raise UsageError(f"--layers is a list of numbers such as 5,10,20; found {text!r}") from None
 
 
-def pair_of(text: str) -> tuple[str, str]:
+def parse_pair(text: str) -> tuple[str, str]:
     """The two sides of NAME=VALUE, as --where and --also have it."""
     name, equals, value = text.partition("=")
     if not equals:

@@ -30,14 +30,14 @@ from ...rendering.curves import plot_reliability
 from ...runs.folder import RunFolder
 from ...stages.plot import plot
 from ...values.names import COUNTS
-from ...values.text import shown
+from ...values.text import escape_line
 from .cells import StudyFolder, line
-from .options import FIGURES, Report, TableOptions, names_of, numbers_of, refuse_options
-from .plots import are_numbers, lines_of, plot_series, points_of, words
+from .options import FIGURES, Report, TableOptions, parse_names, parse_numbers, refuse_options
+from .plots import are_numbers, compute_points, get_line_options, plot_series, words
 from .published import options_in
-from .result_table import Crosstab
-from .results import Results, is_whole, results_of
-from .tables import SHARED, chosen, frame, of_results, told, varied
+from .result_table import ResultTable
+from .results import Results, is_whole, load_results
+from .tables import SHARED, chosen, frame, make_table, resolve_options, varied_options
 
 Found = dict[str, Any]
 Headers = dict[Path, Found]
@@ -53,11 +53,13 @@ def report(o: Report) -> Path:
         raise UsageError(f"{out}: a page is an .html file; give such a name")
     check_output(out)
     if StudyFolder.is_one(root) or not any(root.rglob("*.h5")):
-        template, facts = "study.html", of_study(results_of(root), o.to(TableOptions))
+        template, facts = "study.html", study_page(load_results(root), o.to(TableOptions))
     else:
         refuse_options(o.to(TableOptions), f"{root} is no study")
         is_run = (root / SUMMARY).is_file()
-        template, facts = ("run.html", of_run(root)) if is_run else ("trial.html", of_trial(root))
+        template, facts = (
+            ("run.html", run_page(root)) if is_run else ("trial.html", session_page(root))
+        )
     page = templates().get_template(template).render(**facts)
     return write_text(page, out, o.overwrite)
 
@@ -67,7 +69,7 @@ def templates() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     def printable(value: Any) -> Any:  # what is HTML already stays as it is
-        return value if hasattr(value, "__html__") else shown(value)
+        return value if hasattr(value, "__html__") else escape_line(value)
 
     how: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     loader = FileSystemLoader(Path(__file__).parent)
@@ -87,9 +89,9 @@ def picture(draw: Callable[[Path], object]) -> str:
 # ---------------------------------------------------------------- a study
 
 
-def of_study(results: Results, options: TableOptions) -> Found:
-    study, asked = results.study, told(results.study, options)
-    lines = frame(results, numbers_of(asked.layers))
+def study_page(results: Results, options: TableOptions) -> Found:
+    study, asked = results.study, resolve_options(results.study, options)
+    lines = frame(results, parse_numbers(asked.layers))
     weighed = lines[lines["state"].eq("done")].get("file_bytes")  # else there is only a bound
     sent = "upload_bytes" if weighed is None or weighed.isna().any() else "file_bytes"
     seconds = sum(summary["seconds"] for _, summary in results.done)
@@ -104,23 +106,23 @@ def of_study(results: Results, options: TableOptions) -> Found:
     }
 
 
-def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Iterator[Crosstab]:
+def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Iterator[ResultTable]:
     """The study's table, and one of costs, by the options that our cells have."""
-    first = of_results(results, given)
+    first = make_table(results, given)
     first.title = "Results"
     yield first
-    value = told(results.study, given).value
-    if not {"seconds", "file_bytes", "upload_bytes"} & set(names_of(value)):
+    value = resolve_options(results.study, given).value
+    if not {"seconds", "file_bytes", "upload_bytes"} & set(parse_names(value)):
         known = set(options_in(lines))
         rows, columns = (
-            ",".join(one for one in names_of(names) if one in known) or None
+            ",".join(one for one in parse_names(names) if one in known) or None
             for names in (given.rows, given.columns)
         )
         costs = TableOptions(
             rows=rows, columns=columns, value=f"seconds,{sent}", layers=given.layers,
             where=given.where, published="none",
         )  # fmt: skip
-        second = of_results(results, costs)
+        second = make_table(results, costs)
         second.title, second.notes = "Costs", [SHARED]
         yield second
 
@@ -128,14 +130,14 @@ def _tables(results: Results, lines: Any, given: TableOptions, sent: str) -> Ite
 def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterator[Drawn]:
     """Top-1 against every option of the table that is a number, and against bytes."""
     lines = chosen(lines, o.where)
-    names = [*names_of(o.columns), *names_of(o.rows), *varied(results.study)]
+    names = [*parse_names(o.columns), *parse_names(o.rows), *varied_options(results.study)]
     for x in [*(one for one in dict.fromkeys(names) if one in lines and one != "head"), sent]:
         known = lines[lines["state"].eq("done")].get(x)
         numbers = [] if known is None else known.dropna().tolist()
         if x not in FIGURES and (len(set(map(str, numbers))) < 2 or not are_numbers(numbers)):
             continue
-        by = ["head"] if x in FIGURES else lines_of(lines, x)
-        points = points_of(lines, x, "top1", by)
+        by = ["head"] if x in FIGURES else get_line_options(lines, x)
+        points = compute_points(lines, x, "top1", by)
         if 0 < points["name"].nunique() <= 12:
             yield f"top-1 against {words(x)}", picture(partial(plot_series, points, x, "top1"))
 
@@ -143,7 +145,7 @@ def _curves(results: Results, lines: Any, o: TableOptions, sent: str) -> Iterato
 # ---------------------------------------------------------------- a run
 
 
-def of_run(root: Path) -> Found:
+def run_page(root: Path) -> Found:
     summary = read_json(root / SUMMARY, "a summary")
     if not is_whole(summary):
         raise CorruptFileError(f"{root / SUMMARY} is not what a run writes: run it again")
@@ -173,7 +175,7 @@ def of_run(root: Path) -> Found:
 # ---------------------------------------------------------------- a trial
 
 
-def of_trial(root: Path) -> Found:
+def session_page(root: Path) -> Found:
     """What the page says of the trial in a folder of heads, what members have sent, and totals."""
     every = {path: dict(read_header(path)) for path in sorted(root.rglob("*.h5"))}
     headers = {p: one for p, one in every.items() if one["kind"] in ("statistics", "head")}
@@ -205,7 +207,7 @@ def of_trial(root: Path) -> Found:
     }
 
 
-def _head_of(header: Found) -> str:
+def _get_counted_head(header: Found) -> str:
     """The digest of the head whose rows are counted; '' of other files."""
     is_count = header["kind"] == "statistics" and header["phase"] == COUNTS
     return str(header["context"]["head"]["digest"]) if is_count else ""
@@ -214,7 +216,7 @@ def _head_of(header: Found) -> str:
 def _totals(headers: Headers) -> list[Counts]:
     best: dict[str, tuple[int, Path]] = {}
     for path, header in headers.items():
-        if key := _head_of(header):
+        if key := _get_counted_head(header):
             number = len(header["clients"]["names"])
             best[key] = max(best.get(key, (0, path)), (number, path))
     return [read_counts(path) for _, path in sorted(best.values())]
@@ -226,7 +228,9 @@ def _total(headers: Headers, sent: list[tuple[str, Path]], total: Counts) -> Fou
     for who, client in sorted(total.statistics.clients.items()):
         paths = [path for name, path in sent if name == who.name]
         same = total.statistics.context.head["digest"]
-        own = next((read_counts(one) for one in paths if _head_of(headers[one]) == same), None)
+        own = next(
+            (read_counts(one) for one in paths if _get_counted_head(headers[one]) == same), None
+        )
         text = "–"
         if own is not None and own.rows:
             figure = evaluations(own)[0]["metrics"]["accuracy"]

@@ -13,34 +13,34 @@ from ...errors import UsageError
 from ...options.look import AS_NEEDED, SizeOptions
 from ...rendering.style import check_picture, figure, legend_below, logarithmic, look, plain
 from .cells import SEEDS
-from .options import FIGURES, StudyPicture, TableOptions, names_of, numbers_of
+from .options import FIGURES, StudyPicture, TableOptions, parse_names, parse_numbers
 from .published import options_in
 from .published import plain as plain_value
 from .result_table import option_text
-from .results import results_of
-from .tables import chosen, frame, of_rounds, told
+from .results import load_results
+from .tables import chosen, frame, make_round_lines, resolve_options
 
 
 def study_picture(o: StudyPicture) -> Path:
     """Draw a figure of the study against an option, or against another figure."""
     check_picture(o.out, o)
-    results = results_of(o.study)
-    shown = told(results.study, TableOptions(layers=o.layers, where=o.where))
-    layers: Sequence[int] = numbers_of(shown.layers)
-    if names_of(o.x) == ["layers"] and o.layers is None:
+    results = load_results(o.study)
+    shown = resolve_options(results.study, TableOptions(layers=o.layers, where=o.where))
+    layers: Sequence[int] = parse_numbers(shown.layers)
+    if parse_names(o.x) == ["layers"] and o.layers is None:
         layers = range(1000)
-    (x, *_) = names_of(o.x)
-    every = of_rounds(results) if x == "round" else frame(results, layers)
+    (x, *_) = parse_names(o.x)
+    every = make_round_lines(results) if x == "round" else frame(results, layers)
     lines = chosen(every, o.where)
     if o.y not in FIGURES:
         raise UsageError(f"--y is of {', '.join(FIGURES)}; found {o.y!r}")
     if x not in FIGURES and x not in options_in(lines):
         raise UsageError(f"no cell has the option {x.replace('_', '-')!r}, and it is no figure")
-    by = names_of(o.by) or lines_of(lines, x)
-    return plot_series(points_of(lines, x, o.y, by), x, o.y, o.out, o.overwrite, o)
+    by = parse_names(o.by) or get_line_options(lines, x)
+    return plot_series(compute_points(lines, x, o.y, by), x, o.y, o.out, o.overwrite, o)
 
 
-def lines_of(lines: pd.DataFrame, x: str) -> list[str]:
+def get_line_options(lines: pd.DataFrame, x: str) -> list[str]:
     """The options that tell the lines apart: the head, and what differs within a head."""
     if x in lines and x not in FIGURES:
         lines = lines[lines[x].notna()]
@@ -49,7 +49,7 @@ def lines_of(lines: pd.DataFrame, x: str) -> list[str]:
     return ["head", *(n for n in several.index[several] if n not in (x, *SEEDS))]
 
 
-def points_of(lines: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> pd.DataFrame:
+def compute_points(lines: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> pd.DataFrame:
     """The points of each line: its ``name``, ``x``, and mean and deviation of ``y`` over seeds.
 
     Results are seeds of each other where the line and x are equal; where x is a figure, where all
@@ -84,7 +84,7 @@ def plot_series(
     overwrite: bool = False,
     size: SizeOptions = AS_NEEDED,
 ) -> Path:
-    """Draw the lines of `points_of` with bars of deviation; a legend where there are several."""
+    """Draw the lines of `compute_points` with bars of deviation, and a legend of several."""
     if points.empty:
         raise UsageError(f"there is nothing to draw: no cell has both {words(x)} and {y}")
     wide, entries, values = size.inches(120), [], list(dict.fromkeys(points["x"]))

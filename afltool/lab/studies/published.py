@@ -28,7 +28,7 @@ NOT_STATED = "not stated"  # the data set of a table whose paper does not name i
 TABLE = Path(__file__).with_name("published.csv")
 
 
-def frame_of(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def make_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Lines as a frame whose cells are what the lines have: whole numbers stay whole."""
     return pd.DataFrame(lines, dtype=object)
 
@@ -67,7 +67,7 @@ def _papers() -> pd.DataFrame:
         names |= {"state": "done" if known else value, "spread_of": one["spread_of"]}
         lines.append({"data": one["data"], **options, "head": one["head"], **names, **figure})
         lines[-1] |= spread
-    return frame_of(lines)
+    return make_frame(lines)
 
 
 def _number(text: str) -> Any:
@@ -81,7 +81,7 @@ def papers() -> list[str]:
     return list(_papers()["paper"].unique())
 
 
-def published(name: str) -> pd.DataFrame:
+def load_published(name: str) -> pd.DataFrame:
     """The figures of one table of a paper, such as afl-1 or deepafl-12; a data set may follow."""
     wanted = name.partition(":")[0].replace("table", "")
     if wanted not in papers():

@@ -14,7 +14,7 @@ import pandas as pd
 from ...errors import UsageError
 from ...files.tables import csv_of_frame, writing_rows
 from ...options.base import flag
-from ...values.text import in_markdown, json_text, shown
+from ...values.text import escape_line, escape_markdown, json_text
 from .options import FIGURES
 from .published import SETTING, options_in, plain
 
@@ -25,7 +25,7 @@ ENTRY = ["kind", "row", "column", "figure", "unit", "value", "spread", "count", 
 
 
 @dataclass(repr=False)
-class Crosstab:
+class ResultTable:
     """Rows × columns of entries, and notes below.
 
     Attributes:
@@ -84,7 +84,7 @@ def crosstab(
     values: Sequence[str],
     seeds: Sequence[str],
     title: str = "",
-) -> Crosstab:
+) -> ResultTable:
     """The table of a frame; raises `UsageError` where a cell would average unequal settings."""
     lines = lines.reset_index(drop=True)
     marks = ["" if kind != "published" else " (published)" for kind in lines["kind"]]
@@ -113,7 +113,7 @@ def crosstab(
             entries.append({**names, "figure": figure, **_entry(part, figure)})
     corner = FIGURES[values[0]].label if len(values) == 1 else ", ".join(rows)
     frame = pd.DataFrame(entries, columns=[*ENTRY, "heading", "text"])
-    return Crosstab(title, corner, frame, lines)
+    return ResultTable(title, corner, frame, lines)
 
 
 def _entry(part: pd.DataFrame, figure: str) -> dict[str, Any]:
@@ -173,16 +173,16 @@ def spreads(lines: pd.DataFrame) -> str:
 # ---------------------------------------------------------------- forms
 
 
-def as_markdown(table: Crosstab) -> str:
+def as_markdown(table: ResultTable) -> str:
     """Pipes, padded so that the source reads as a table, too; notes below."""
-    notes = [f"\n{in_markdown(note)}" for note in table.notes]
-    title = [f"**{in_markdown(table.title)}** ({table.shows})", ""] if table.title else []
+    notes = [f"\n{escape_markdown(note)}" for note in table.notes]
+    title = [f"**{escape_markdown(table.title)}** ({table.shows})", ""] if table.title else []
     return "\n".join([*title, *markdown_lines(table.grid()), *notes]) + "\n"
 
 
 def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table with pipes; pandas' `to_markdown` needs one more package."""
-    grid = [[in_markdown(cell) for cell in line] for line in texts]
+    grid = [[escape_markdown(cell) for cell in line] for line in texts]
     wide = [max(len(line[i]) for line in grid) for i in range(len(grid[0]))]
     grid.insert(1, ["-" * wide[0], *("-" * (width - 1) + ":" for width in wide[1:])])
     for line in grid:  # names to the left, figures to the right
@@ -190,13 +190,13 @@ def markdown_lines(texts: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in grid]
 
 
-def as_latex(table: Crosstab) -> str:
-    notes = [f"% {shown(note)}" for note in (table.shows, *table.notes)]
+def as_latex(table: ResultTable) -> str:
+    notes = [f"% {escape_line(note)}" for note in (table.shows, *table.notes)]
     return latex_text(table.grid()) + "\n".join(notes) + "\n"
 
 
 def latex_text(texts: Sequence[Sequence[str]]) -> str:
-    head, *rows = ([shown(cell) for cell in line] for line in texts)
+    head, *rows = ([escape_line(cell) for cell in line] for line in texts)
     made = pd.DataFrame(rows, columns=head)
     text = made.to_latex(index=False, escape=True, column_format="l" + "r" * (len(head) - 1))
     return str(text).translate(_TEX)
@@ -207,7 +207,7 @@ _TEX = {ord(c): f"${tex}$" for c, tex in {"±": r"\pm", "χ": r"\chi", "α": r"\
 _TEX |= {ord("γ"): r"$\gamma$", ord("λ"): r"$\lambda$", ord("²"): "$^2$", ord("–"): "--"}
 
 
-def as_csv(table: Crosstab) -> str:
+def as_csv(table: ResultTable) -> str:
     """One line per entry: row, column, figure, unit, middle, deviation, how many seeds."""
     return csv_of_records(table.records(), ENTRY)
 
@@ -218,20 +218,20 @@ def csv_of_records(records: Sequence[Any], columns: Sequence[str]) -> str:
     return csv_of_frame(frame, index=False, float_format="%.12g")
 
 
-def write_parquet(table: Crosstab, path: Path, overwrite: bool = False) -> Path:
+def write_parquet(table: ResultTable, path: Path, overwrite: bool = False) -> Path:
     kinds = {name: float if name in ENTRY[-4:] else str for name in ENTRY}
     with writing_rows(path, kinds, overwrite) as write:
         write([one[name] for name in ENTRY] for one in table.records())
     return path
 
 
-def as_json(table: Crosstab) -> str:
+def as_json(table: ResultTable) -> str:
     head = {"title": table.title, "shows": table.shows}
     value = {**head, "entries": table.records(), "notes": table.notes}
     return json_text(value, indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: dict[str, Callable[[Crosstab], str]] = {
+FORMATS: dict[str, Callable[[ResultTable], str]] = {
     "md": as_markdown,
     "csv": as_csv,
     "latex": as_latex,

@@ -15,11 +15,11 @@ from ...files.hdf5 import read_header
 from ...files.headers import misfit
 from ...files.schema import SUMMARY
 from ...inputs import read_json
-from ...options.base import flag, kinds_of
+from ...options.base import flag, get_types
 from ...runs.config import FIELDS
 from ...runs.summary import plain
 from .cells import BASELINE, LABEL, NO_AXES, Cell, StudyFolder
-from .spec import Study, of_folder
+from .spec import Study, read_folder
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,24 @@ class Results:
         return [(one.cell, one.found) for one in self.each if one.found is not None]
 
 
-def results_of(root: str | Path) -> Results:
-    folder, study = StudyFolder(root), of_folder(Path(root))
+def load_results(root: str | Path) -> Results:
+    folder, study = StudyFolder(root), read_folder(Path(root))
     names = names_of_cells(study.cells)
     each = [
-        Result(cell, names[cell.key], finished(folder, cell), failure(folder, cell))
+        Result(cell, names[cell.key], load_current(folder, cell), failure(folder, cell))
         for cell in study.cells
     ]
     return Results(study, folder, each)
 
 
-def finished(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+def load_current(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     """The summary of a cell if its folder has the head of it, and no default has changed since."""
-    summary = kept(folder, cell)
-    return summary if summary is not None and changed_default(cell, summary) is None else None
+    summary = load_summary(folder, cell)
+    return summary if summary is not None and find_changed_default(cell, summary) is None else None
 
 
-def kept(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
-    """`finished`, whatever the defaults were."""
+def load_summary(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
+    """`load_current`, whatever the defaults were."""
     place = folder.cell(cell.key) / SUMMARY
     try:
         summary = read_json(place, "a summary") if place.is_file() else {}
@@ -104,7 +104,7 @@ def failure(folder: StudyFolder, cell: Cell) -> str | None:
     return place.read_text("utf-8", "replace").strip() if place.is_file() else None
 
 
-def by_reason(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
+def group_failures(failures: Iterable[tuple[str, str]], most: int | None = None) -> str:
     """Names of cells, each with why it failed, a reason once: 'a, b (why); …'."""
     alike: dict[str, list[tuple[str, str]]] = {}
     for one in failures:
@@ -138,18 +138,18 @@ def varying(cells: list[Cell]) -> list[str]:
     ]
 
 
-def axes_of(cell: Cell) -> dict[str, Any]:
+def get_axes(cell: Cell) -> dict[str, Any]:
     """Every option of a cell by its flat name, defaults too, and ``head``, its name in tables."""
     setting = cell.setting.items()
     given = {k: plain(v) for k, v in setting if k != LABEL and k not in NO_AXES}
     return {**cell.options(), **given, "head": cell.label}
 
 
-def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
+def find_changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
     """An option that has another value now than when the ``summary`` was written, in words."""
     then: Any = summary.get(cell.KEPT) or {}
     for name, value in cell.kept_options().items():
-        is_path = name in FIELDS and Path in kinds_of(FIELDS[name].info)
+        is_path = name in FIELDS and Path in get_types(FIELDS[name].info)
         if name in then and plain(then[name]) != plain(value) and not is_path:
             return f"{flag(name)} was {then[name]} and is {plain(value)} now"
     return None
@@ -158,7 +158,7 @@ def changed_default(cell: Cell, summary: Mapping[str, Any]) -> str | None:
 OF_FEATURES = "extract", "features"  # stages of a run that make features, or take given ones
 
 
-def own_seconds(summary: Mapping[str, Any]) -> float:
+def compute_own_seconds(summary: Mapping[str, Any]) -> float:
     stages = summary.get("stages", [])
     images = sum(float(s["seconds"]) for s in stages if s["stage"].startswith(OF_FEATURES))
     return max(0.0, float(summary["seconds"]) - images)

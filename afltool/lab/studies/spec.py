@@ -18,8 +18,8 @@ from ...files.headers import misfit
 from ...files.locks import alone
 from ...files.tables import write_json
 from ...heads import HEAD_NAMES, HEADS, Names, options_class
-from ...inputs import known_key
-from ...options.base import absolute, fields_of, kinds_of
+from ...inputs import check_key
+from ...options.base import absolute, get_fields, get_types
 from ...options.features import TableOptions as TableOfRows
 from ...runs.config import FIELDS, with_features
 from . import grid
@@ -34,8 +34,8 @@ from .cells import (
     StudyFolder,
     draws,
     make_cell,
+    method_option_names,
     named,
-    own_names,
 )
 from .options import TableOptions
 
@@ -104,16 +104,16 @@ class Study:
         if seeds is not None:
             given[SEED] = list(range(seeds))
         if given.keys() & {"data", "train_features"}:
-            tree = grid.of_data(tree, given.get("data"))
+            tree = grid.select_data_set(tree, given.get("data"))
         for name, names in INSTEAD.items():
             if name in given:
-                tree = grid.without(tree, names)
-        return replace(self, tree=grid.replaced(tree, given))
+                tree = grid.drop_keys(tree, names)
+        return replace(self, tree=grid.replace_values(tree, given))
 
     def keep(self, folder: StudyFolder) -> None:
         """Write it into its folder; the folder of another study is refused."""
         with alone(folder.root / "description", wait=True):
-            other = of_folder(folder.root) if folder.study.exists() else None
+            other = read_folder(folder.root) if folder.study.exists() else None
             if other is not None and other.name != self.name:
                 raise OutputExistsError(
                     f"{folder.root} holds the study {other.name!r}; expected none or "
@@ -131,7 +131,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
     if name in OF_ALL:
         return True
     if method is not None:
-        return method not in METHODS or name in own_names(method)
+        return method not in METHODS or name in method_option_names(method)
     if head not in HEADS:
         return name in FIELDS or name in HEAD_NAMES
     if name == "head_seed":
@@ -139,7 +139,7 @@ def _has(setting: Mapping[str, Any], name: str) -> bool:
     return name in FIELDS or name in {f.name for f in fields(options_class(head))}
 
 
-def asked_for(
+def open_study(
     spec: str, out: Path | None, options: Mapping[str, Any], seeds: int | None
 ) -> tuple[Study, StudyFolder]:
     """A study with other options, and its folder: the given one, or that it is read from."""
@@ -148,7 +148,7 @@ def asked_for(
     if out is None:
         raise UsageError("--out is needed: the folder of the study")
     study, names = find(spec), option_names()
-    given = {known_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
+    given = {check_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
     return with_tables(study.changed(given, seeds)), StudyFolder(out)
 
 
@@ -163,7 +163,7 @@ def with_tables(study: Study) -> Study:
                 raise UsageError(f"{then} beside several training features: import it beforehand")
     if all(then == now for then, now in files.items()):
         return study
-    tree = grid.without(study.tree, fields_of(TableOfRows).keys())
+    tree = grid.drop_keys(study.tree, get_fields(TableOfRows).keys())
 
     def change(name: str, value: Any) -> tuple[str, Any]:
         new = [files.get(str(one), one) for one in grid.values(name, value)]
@@ -176,24 +176,24 @@ def find(spec: str) -> Study:
     """A study from a TOML file, the name of a shipped study, or the folder of a study."""
     path = Path(spec)
     if StudyFolder.is_one(path):
-        return of_folder(path)
+        return read_folder(path)
     if path.suffix == ".toml" or path.is_file():
-        return read(path)
-    if spec in shipped_names():
-        return read(SHIPPED / f"{spec}.toml")
+        return read_study(path)
+    if spec in list_shipped():
+        return read_study(SHIPPED / f"{spec}.toml")
     raise UsageError(
         f"there is no study {spec!r}: give a TOML file, the folder of a study, or one of afltool "
         "study --list"
     )
 
 
-def shipped_names() -> list[str]:
+def list_shipped() -> list[str]:
     """Names of the studies in the package, table 2 before table 10."""
     names = [place.stem for place in SHIPPED.glob("*.toml")]
     return sorted(names, key=lambda name: re.sub(r"\d+", lambda n: n[0].zfill(4), name))
 
 
-def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
+def read_study(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     """A study from a TOML file, with the keys of the study that it is like, where it has none.
 
     Options of methods replace those of the other study at every level, as the command line's do.
@@ -204,26 +204,26 @@ def read(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     if not isinstance(section, Mapping):
         raise InvalidDataError(f"{path}: expected a table [{SECTION}], found {section!r}")
     keys = (*TEXTS, *SHOWN, LIKE)
-    given = {known_key(path, k, keys, f"[{SECTION}]"): v for k, v in section.items()}
+    given = {check_key(path, k, keys, f"[{SECTION}]"): v for k, v in section.items()}
     for key in (key for key, value in given.items() if not isinstance(value, str)):
         raise InvalidDataError(f"{path}: {key} in [{SECTION}] is a text; found {given[key]!r}")
     texts = {k: v for k, v in given.items() if k in TEXTS}
     shown = TableOptions(**{k: v for k, v in given.items() if k in SHOWN})
-    base = _like(path, given[LIKE], followed) if LIKE in given else None
-    known = _known(path, tree)
+    base = _get_parent(path, given[LIKE], followed) if LIKE in given else None
+    known = _resolve_keys(path, tree)
     if base is not None:
         texts = {**base.texts, **texts}
         shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
         of_methods = {k: v for k, v in known.items() if k not in OF_ALL and not grid.blocks(v)}
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}
-        known = {**base.tree, **own, **grid.replaced(kept, of_methods)}
+        known = {**base.tree, **own, **grid.replace_values(kept, of_methods)}
     if not known:
         raise UsageError(f"{path} has no options: expected those of `afltool run`, by their names")
     return Study(path.stem, texts, shown, known)
 
 
-def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
+def _get_parent(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
     """The study that the one in ``path`` is like: a file beside it, or a shipped one."""
     if Path(name).name != name or "\0" in name:
         raise UsageError(f"{path} is like {name!r}: expected a study's name, without folders")
@@ -233,7 +233,7 @@ def _like(path: Path, name: str, followed: tuple[Path, ...]) -> Study:
         raise UsageError(f"{path} is like {name!r}, which is not a study")
     if place in (*followed, path):
         raise UsageError(f"{path} is like {name!r}, which is like it in turn")
-    return read(place, (*followed, path))
+    return read_study(place, (*followed, path))
 
 
 class _Described(Struct, forbid_unknown_fields=True):
@@ -246,7 +246,7 @@ class _Described(Struct, forbid_unknown_fields=True):
     before: bool = True
 
 
-def of_folder(folder: Path) -> Study:
+def read_folder(folder: Path) -> Study:
     place = StudyFolder(folder).study
     described = inputs.read_json(place, "a study")
     wrong = misfit(described, _Described)
@@ -255,20 +255,20 @@ def of_folder(folder: Path) -> Study:
             f"{place} is not what afltool study writes ({wrong or 'shown'}); remove it and run the "
             "study again"
         )
-    tree = _known(place, grid.without(described["tree"], GONE))
+    tree = _resolve_keys(place, grid.drop_keys(described["tree"], GONE))
     shown = TableOptions(**{k: v for k, v in described["shown"].items() if k not in GONE})
     return Study(described["name"], described["texts"], shown, tree, described.get("before", True))
 
 
 def option_names() -> Names:
     """Every key that a study may have; those of baselines are looked at for others alone."""
-    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(own_names, METHODS)))
+    return Names(lambda: chain([FIELDS, OF_ALL, HEAD_NAMES], map(method_option_names, METHODS)))
 
 
-def _known(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_keys(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     """`_absolute` of the tree by the names of options; refuses a key that is not an option."""
     names = option_names()
-    called = grid.rewritten(tree, lambda key, v: (known_key(path, key, names, "a study"), v))
+    called = grid.rewritten(tree, lambda key, v: (check_key(path, key, names, "a study"), v))
     return _absolute(called)
 
 
@@ -281,6 +281,6 @@ def _leaf(name: str, value: Any) -> Any:
     f = FIELDS.get(name)
     if isinstance(value, (list, tuple)):
         return [_leaf(name, one) for one in value]
-    if isinstance(value, Path) or (isinstance(value, str) and f and Path in kinds_of(f.info)):
+    if isinstance(value, Path) or (isinstance(value, str) and f and Path in get_types(f.info)):
         return str(Path(value).absolute())
     return absolute(f.cls, f.name, value) if f and isinstance(value, str) else value

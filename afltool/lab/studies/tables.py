@@ -16,10 +16,27 @@ from ...files.tables import read_columns
 from ...values.names import Phase
 from ...values.text import json_text
 from .cells import OF_PARTITION, SEEDS
-from .options import FIGURES, MEASURED, VALUES, TableOf, TableOptions, names_of, numbers_of, pair_of
-from .published import NOT_STATED, frame_of, options_in, plain, published
-from .result_table import Crosstab, crosstab, csv_of_records, latex_text, markdown_lines
-from .results import Result, Results, axes_of, by_reason, own_seconds, results_of, varying
+from .options import (
+    FIGURES,
+    MEASURED,
+    VALUES,
+    TableOf,
+    TableOptions,
+    parse_names,
+    parse_numbers,
+    parse_pair,
+)
+from .published import NOT_STATED, load_published, make_frame, options_in, plain
+from .result_table import ResultTable, crosstab, csv_of_records, latex_text, markdown_lines
+from .results import (
+    Result,
+    Results,
+    compute_own_seconds,
+    get_axes,
+    group_failures,
+    load_results,
+    varying,
+)
 from .spec import Study, option_names
 
 SHARED = (
@@ -38,11 +55,11 @@ HOW = {True: "by their digests", False: "by construction, since rows are summed 
 
 def frame(results: Results, layers: Sequence[int] = ()) -> pd.DataFrame:
     """A line for each cell, with ``layers`` for each of these; without a result it is a hole."""
-    return frame_of([line for one in results.each for line in _lines(one, layers)])
+    return make_frame([line for one in results.each for line in _lines(one, layers)])
 
 
 def _lines(one: Result, layers: Sequence[int]) -> Iterator[dict[str, Any]]:
-    options = {**axes_of(one.cell), "kind": "ours", "state": one.state}
+    options = {**get_axes(one.cell), "kind": "ours", "state": one.state}
     deep = layers if "layers" in one.cell.config.head_options else ()
     if one.found is None:
         yield from [{**options, "layers": number} for number in deep] or [options]
@@ -54,32 +71,32 @@ def _lines(one: Result, layers: Sequence[int]) -> Iterator[dict[str, Any]]:
         yield {**options, "layers": number, **measured[number]}
 
 
-def of_rounds(results: Results) -> pd.DataFrame:
+def make_round_lines(results: Results) -> pd.DataFrame:
     """A line for each round of each cell after which the accuracy was measured."""
     lines = []
     for one in results.each:
-        options = {**axes_of(one.cell), "kind": "ours", "state": "done"}
+        options = {**get_axes(one.cell), "kind": "ours", "state": "done"}
         rounds = [] if one.found is None else one.found["rounds"] or [{}]
         for number, facts in enumerate(rounds, 1):
             last = one.found if number == len(rounds) else {}
             own = {k: v for k, v in {**facts, **(last or {})}.items() if k in MEASURED}
             lines += [{**options, "round": number, **own}] if own.get("top1") is not None else []
-    return frame_of(lines)
+    return make_frame(lines)
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a summary; ``best``: of all rounds, as papers count their baselines."""
     rounds = [summary, *summary["rounds"]]
-    whole = {"best": _best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
+    whole = {"best": _mark_best(rounds), "top1_max": rounds[-1].get("top1_max"), **summary}
     own = {k: whole[k] for k in VALUES if isinstance(whole.get(k), (int, float))}
     sent = [r for r in summary["rounds"] if r.get("upload_bytes") or r.get("download_bytes")]
     own["exchanges"] = len(summary.get("bytes_per_client") or sent)
     if "upload_bytes" in own and "bytes_per_client" not in summary:  # a baseline's float32 arrays
         own["file_bytes"] = own["upload_bytes"]
-    return {**own, "seconds": own_seconds(summary)}
+    return {**own, "seconds": compute_own_seconds(summary)}
 
 
-def _best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
+def _mark_best(rounds: Sequence[Mapping[str, Any]]) -> float | None:
     return max((one["top1"] for one in rounds if one.get("top1") is not None), default=None)
 
 
@@ -95,15 +112,15 @@ def after_layers(summary: Mapping[str, Any]) -> dict[int, dict[str, float]]:
         phase = Phase(one["phase"])
         if phase.kind == "weights" and phase.number is not None and one.get("top1") is not None:
             own = {k: one[k] for k in MEASURED if one.get(k) is not None}
-            own |= {"best": _best(rounds[: i + 1]), "exchanges": i + 1, "n": summary["n"]}
+            own |= {"best": _mark_best(rounds[: i + 1]), "exchanges": i + 1, "n": summary["n"]}
             after[phase.number] = own | {str(k): v for k, v in sums.iloc[i].items()}
     return after
 
 
 def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
     for text in where:
-        called, value = pair_of(text)
-        names = names_of(called)
+        called, value = parse_pair(text)
+        names = parse_names(called)
         if len(names) != 1 or names[0] not in options_in(lines):
             raise UsageError(f"--where {text}: no cell has the option {called!r}")
         lines = lines[[str(plain(one)) == str(plain(value)) for one in lines[names[0]]]]
@@ -115,11 +132,11 @@ def chosen(lines: pd.DataFrame, where: Sequence[str]) -> pd.DataFrame:
 # ---------------------------------------------------------------- figures of others
 
 
-def beside(name: str, ours: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def add_published(name: str, ours: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Published figures of settings and data that we have; ``afl-1:cifar10``: given features are
     of that data set. Figures of a data set that the paper does not name stand beside any.
     """
-    theirs, label = published(name), name.partition(":")[2]
+    theirs, label = load_published(name), name.partition(":")[2]
     there = {NOT_STATED, *([label] if label else ours.get("data", []))}
     known = set(_settings(ours, columns))
     every = zip(theirs["data"], _settings(theirs, columns), strict=True)
@@ -131,9 +148,9 @@ def _settings(lines: pd.DataFrame, names: Sequence[str]) -> list[tuple[Any, ...]
     return [tuple(map(plain, one)) for one in every.itertuples(index=False)]
 
 
-def also(text: str) -> pd.DataFrame:
+def add_results(text: str) -> pd.DataFrame:
     """Results of another method from NAME=FILE.csv: options and figures by column."""
-    method, file = pair_of(text)
+    method, file = parse_pair(text)
     names = sorted(({*option_names()} | {"scheme", *SEEDS}) - {"head", *VALUES})
     spelled = {name.replace("_", "-"): name for name in names} | {name: name for name in names}
     table = pd.DataFrame(read_columns(Path(file), (), (*spelled, *VALUES)), dtype=object)
@@ -156,29 +173,29 @@ def also(text: str) -> pd.DataFrame:
 # ---------------------------------------------------------------- a study's table
 
 
-def told(study: Study, given: TableOptions) -> TableOptions:
+def resolve_options(study: Study, given: TableOptions) -> TableOptions:
     """The options of a table: the given ones, then those of the study."""
     theirs: dict[str, Any] = study.shown.changed()
     return replace(given, **{k: v for k, v in theirs.items() if getattr(given, k) is None})
 
 
-def table(o: TableOf) -> Crosstab:
+def table(o: TableOf) -> ResultTable:
     """The table of the study in a folder; as a text it is Markdown.
 
     Of options that are not given the study has the defaults. Raises `UsageError` for names that no
     cell has, and where a cell would average unequal settings.
     """
-    return of_results(results_of(o.study), o.to(TableOptions))
+    return make_table(load_results(o.study), o.to(TableOptions))
 
 
-def of_results(results: Results, given: TableOptions) -> Crosstab:
-    study, o = results.study, told(results.study, given)
-    ours = chosen(frame(results, numbers_of(o.layers)), o.where)
+def make_table(results: Results, given: TableOptions) -> ResultTable:
+    study, o = results.study, resolve_options(results.study, given)
+    ours = chosen(frame(results, parse_numbers(o.layers)), o.where)
     rows, columns = axes(study, given, ours)
     papers = None if o.published in (None, "none") else str(o.published)
-    theirs = [] if papers is None else [beside(papers, ours, columns)]
-    every = pd.concat([ours, *map(also, o.also), *theirs], ignore_index=True)
-    values, known = names_of(o.value) or ["top1"], {*every.dropna(axis="columns", how="all")}
+    theirs = [] if papers is None else [add_published(papers, ours, columns)]
+    every = pd.concat([ours, *map(add_results, o.also), *theirs], ignore_index=True)
+    values, known = parse_names(o.value) or ["top1"], {*every.dropna(axis="columns", how="all")}
     if strange := [name for name in values if name not in VALUES]:
         raise UsageError(f"--value is a list of {', '.join(VALUES)}; found {strange[0]!r}")
     lacking = [name for name in values if name not in known and (every["state"] == "done").any()]
@@ -189,22 +206,24 @@ def of_results(results: Results, given: TableOptions) -> Crosstab:
     made.notes += [f"No {whence}."] if lacking else []
     made.notes += [SHARED] if "seconds" in values else []
     made.notes += [*equal_totals(results), *_holes(results)]
-    made.notes += [_of_papers(papers, theirs[0])] if papers is not None else []
+    made.notes += [_paper_lines(papers, theirs[0])] if papers is not None else []
     return made
 
 
 def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Names of the rows' and the columns' options; of the study's those that some cell has."""
     known = set(options_in(ours))
-    papers = told(study, given).published or ""
-    named = options_in(published(papers)) if ":" in papers else []
+    papers = resolve_options(study, given).published or ""
+    named = options_in(load_published(papers)) if ":" in papers else []
     of_rows = known | {*named}  # such as the backbones of safle-3:cifar10
-    rows = names_of(given.rows) or [one for one in names_of(study.shown.rows) if one in of_rows]
+    rows = parse_names(given.rows) or [
+        one for one in parse_names(study.shown.rows) if one in of_rows
+    ]
     rows = rows or ["head"]
-    columns = names_of(given.columns)
+    columns = parse_names(given.columns)
     if given.columns is None:
         theirs = study.shown.columns
-        wanted = varied(study) if theirs is None else names_of(theirs)
+        wanted = varied_options(study) if theirs is None else parse_names(theirs)
         columns = [name for name in wanted if name in known and name not in rows]
     for name in (*rows, *columns):
         if name not in of_rows:
@@ -214,7 +233,7 @@ def axes(study: Study, given: TableOptions, ours: pd.DataFrame) -> tuple[list[st
     return rows, columns
 
 
-def varied(study: Study) -> list[str]:
+def varied_options(study: Study) -> list[str]:
     """Options that differ between cells, without the seeds, in the order of the study."""
     labels = dict.fromkeys(cell.label for cell in study.cells)
     alike = ([cell for cell in study.cells if cell.label == label] for label in labels)
@@ -243,14 +262,14 @@ def _holes(results: Results) -> Iterator[str]:
     of = f"of {len(results.each)} cells"
     failed = [(one.name, str(one.why)) for one in results.each if one.state == "failed"]
     if failed:
-        yield f"{len(failed)} {of} failed: {by_reason(failed)}."
+        yield f"{len(failed)} {of} failed: {group_failures(failed)}."
     if missing := len(results.each) - len(results.done) - len(failed):
         yield f"{missing} {of} have not been run."
 
 
-def _of_papers(name: str, those: pd.DataFrame) -> str:
+def _paper_lines(name: str, those: pd.DataFrame) -> str:
     if those.empty:
-        theirs = sorted(published(name)["data"].unique())
+        theirs = sorted(load_published(name)["data"].unique())
         return f"Published figures ({name}) are of {', '.join(theirs)}: none is shown."
     unknown = (those["data"] == NOT_STATED).any()
     which = ", on data that the paper does not name" if unknown else ""

@@ -23,18 +23,18 @@ from typing import Any
 from ... import parallel, progress
 from ...errors import AflError, BusyError, IncompleteError, StoppedError, UsageError
 from ...files.atomic import write_text
-from ...files.locks import marked, who
+from ...files.locks import get_marked_process, work_marker
 from ...files.outputs import make_folder
 from ...files.schema import SUMMARY
 from ...inputs import read_json
 from ...options.grammars import parse_part
 from ...runs.plan import data_steps
-from ...runs.step_cache import StepCache, stored
-from ...runs.summary import tell_done
+from ...runs.step_cache import StepCache, store_features
+from ...runs.summary import log_done
 from .cells import Cell, StudyFolder
-from .options import words_of
-from .results import changed_default, failure, finished, kept, names_of_cells
-from .spec import Study, of_folder
+from .options import parse_words
+from .results import failure, find_changed_default, load_current, load_summary, names_of_cells
+from .spec import Study, read_folder
 
 log = logging.getLogger("afltool.lab.studies")
 MOST_KILLED = 2  # processes that may die in a cell before the study leaves the cell out
@@ -77,7 +77,7 @@ class Worker:
 
     def ended(self, cell: Cell) -> bool:
         """Whether a cell has a result, or has failed since the study was called."""
-        done = finished(self.folder, cell) is not None
+        done = load_current(self.folder, cell) is not None
         return done or failure(self.folder, cell) is not None
 
     def has_left(self, cell: Cell) -> bool:
@@ -95,14 +95,16 @@ class Worker:
         place, begun = self.folder.cell(cell.key), time.perf_counter()
         made = StepCache(self.folder.steps(cell), self.processes)
         try:
-            with progress.quiet(log), marked(place / StudyFolder.BEGUN) as before:
+            with progress.quiet(log), work_marker(place / StudyFolder.BEGUN) as before:
                 if len(before) >= MOST_KILLED:
                     raise IncompleteError(f"{len(before)} processes were killed while they ran it")
                 if self.ended(cell):  # meanwhile
                     return
-                old = kept(self.folder, cell)
+                old = load_summary(self.folder, cell)
                 if old is not None:
-                    log.info("%s is made again: %s", self.called(cell), changed_default(cell, old))
+                    log.info(
+                        "%s is made again: %s", self.called(cell), find_changed_default(cell, old)
+                    )
                 cell.make(self.folder, made, again=old is not None)
                 top1 = read_json(place / SUMMARY, "a summary")["top1"]
         except (StoppedError, BusyError):
@@ -125,17 +127,17 @@ class Worker:
 
 def forget_steps(folder: StudyFolder, cells: list[Cell]) -> None:
     there = all((folder.cell(cell.key) / SUMMARY).exists() for cell in reversed(cells))  # cheap
-    if there and all(finished(folder, cell) is not None for cell in cells):
+    if there and all(load_current(folder, cell) is not None for cell in cells):
         shutil.rmtree(folder.steps(cells[0]), ignore_errors=True)
 
 
-def part_of(cells: list[Cell], only: str | None) -> list[Cell]:
+def select_part(cells: list[Cell], only: str | None) -> list[Cell]:
     """The cells that ``only`` names, in their order; all of them for None."""
     if only is None:
         return cells
     if "/" in only:
         return cells[parse_part(only, "--only").of(len(cells))]
-    keys, named = [cell.key for cell in cells], words_of(only)
+    keys, named = [cell.key for cell in cells], parse_words(only)
     if lacking := [one for one in named if not fnmatch.filter(keys, one)]:
         raise UsageError(
             f"--only {lacking[0]}: no cell of the study has this name; cells are named as their "
@@ -154,9 +156,12 @@ def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
     logging.basicConfig(format="%(message)s")
     progress.log.setLevel(int(level))
     folder = StudyFolder(root)
-    study = of_folder(folder.root)
-    cells = part_of(study.cells, only or None)
-    with suppress(StoppedError), parallel.using(1):  # the first process says that it is stopped
+    study = read_folder(folder.root)
+    cells = select_part(study.cells, only or None)
+    with (
+        suppress(StoppedError),
+        parallel.thread_limit(1),
+    ):  # the first process says that it is stopped
         Worker(study, folder, cells, int(jobs)).all(int(first) * len(cells) // int(jobs))
 
 
@@ -181,7 +186,7 @@ class Workers:
                 for step in data_steps(cell.config, self.worker.folder.run(cell)):
                     progress.stop_point()
                     if step.stage.stored:
-                        stored(step)
+                        store_features(step)
             except StoppedError:
                 raise
             except BusyError:
@@ -223,8 +228,8 @@ class Workers:
         those = [cell for cell in self.left if self.worker.has_left(cell)]
         for cell in those:
             self.left.remove(cell)
-            if finished(self.worker.folder, cell) is not None:
-                tell_done(self.worker.folder.cell(cell.key), cell.HEAD)
+            if load_current(self.worker.folder, cell) is not None:
+                log_done(self.worker.folder.cell(cell.key), cell.HEAD)
         return len(those)
 
     def look(self) -> None:
@@ -248,7 +253,7 @@ class Workers:
         """The cell that a killed worker was at; its mark is removed."""
         for cell in self.left:
             mark = self.worker.folder.cell(cell.key) / StudyFolder.BEGUN
-            if who(mark).startswith(f"process {one.pid} on "):
+            if get_marked_process(mark).startswith(f"process {one.pid} on "):
                 mark.unlink()
                 return cell
         return None

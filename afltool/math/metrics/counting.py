@@ -14,7 +14,7 @@ import numpy as np
 
 from ...values.arrays import F64, I64, Array
 from ...values.ridge_spec import ONE, Bins
-from .figures import MANY, Tally, decided, nulls, places, sensitivities
+from .figures import MANY, Tally, nulls, places, predicted_classes, sensitivities
 from .from_counts import wilson
 
 AT_ONCE = 2**16  # scores that are counted together, within a cache
@@ -62,7 +62,7 @@ class Metrics:
 
 def score_metrics(S: F64, y: I64) -> tuple[Metrics, I64]:
     """Metrics of one block, scores S (n, C) against labels (n,), and the predicted classes."""
-    predicted = decided(S)
+    predicted = predicted_classes(S)
     hits = int((places(S, y, predicted) < 5).sum())
     return Metrics(Tally.counted(y, predicted, S.shape[1]), hits), predicted
 
@@ -98,7 +98,7 @@ def count(into: Counted, S: F64, reported: F64, y: I64, bins: Bins) -> I64:
     (n,); returns the predicted classes (n,)."""
     (n, classes), B = S.shape, bins.count
     step = max(1, AT_ONCE // classes)
-    predicted = decided(S)
+    predicted = predicted_classes(S)
     at, confidence = places(S, y, predicted), np.empty(n, dtype=np.int64)
     for start in range(0, n, step):
         part = slice(start, start + step)

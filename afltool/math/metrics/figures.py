@@ -2,7 +2,7 @@
 
 A weight of 0 leaves a row out, a weight of 2 counts it twice: so one site's rows, or a bootstrap
 sample, are given by weights alone. ``w`` is float64 (n,) in every function; a figure that the rows
-do not determine is NaN, in JSON null. `decided` is the only place where scores become classes.
+do not determine is NaN, in JSON null. `predicted_classes` alone turns scores into classes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CURVES = 100  # of so many classes
 LEVELS = 0.025, 0.975  # ends of an interval, as shares of the samples
 
 
-def decided(S: F64) -> I64:
+def predicted_classes(S: F64) -> I64:
     """The predicted class of each row, int64 (n,): the first one of the highest scores S (n, C).
 
     A score may be −∞, of a class that the head never predicts; `InvalidDataError` for a row whose
@@ -48,14 +48,14 @@ def decided(S: F64) -> I64:
     return predicted
 
 
-def best(S: F64, top: int) -> I64:
+def top_classes(S: F64, top: int) -> I64:
     """The classes with the highest scores, int64 (n, top), equal ones in class order."""
-    predicted = decided(S)[:, None]
+    predicted = predicted_classes(S)[:, None]
     return predicted if top == 1 else np.argsort(-S, axis=1, kind="stable")[:, :top]
 
 
 def places(S: F64, y: I64, predicted: I64) -> I64:
-    """The place of each row's own class y among its scores, from 0 on, (n,), as in `best`."""
+    """The place of each row's own class y among its scores, from 0 on, (n,); see `top_classes`."""
     found = np.zeros(len(y), dtype=np.int64)
     wrong = np.flatnonzero(predicted != y)
     others, own = S[wrong], S[wrong, y[wrong]][:, None]
@@ -64,7 +64,7 @@ def places(S: F64, y: I64, predicted: I64) -> I64:
     return found
 
 
-def cut(blocks: Iterable[tuple[int, Rows]], classes: int) -> Iterator[tuple[int, Rows]]:
+def cut_blocks(blocks: Iterable[tuple[int, Rows]], classes: int) -> Iterator[tuple[int, Rows]]:
     """Blocks (first row, rows), cut so that their scores of many classes fit into memory."""
     most = max(1, SCORES_AT_ONCE // classes)
     for start, X in blocks:
@@ -115,7 +115,7 @@ class Scored:
     @classmethod
     def of(cls, S: F64, reported: F64, y: I64, keep_scores: bool = True) -> Scored:
         """Rows with scores S (n, C), which decide, and the ``reported`` ones, which are rated."""
-        rows, predicted = np.arange(len(y)), decided(S)
+        rows, predicted = np.arange(len(y)), predicted_classes(S)
         own, confidence = reported[rows, y], reported[rows, predicted]
         return cls(y, predicted, own, confidence, S.shape[1], reported if keep_scores else None)
 
@@ -161,7 +161,7 @@ def shares(over: Array, under: Array) -> F64:
     return np.asarray(np.divide(over, under, out=nan, where=under > 0))
 
 
-def known_mean(values: F64) -> float:
+def nan_mean(values: F64) -> float:
     """The mean without NaN; NaN if all are NaN."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else float("nan")
@@ -256,22 +256,22 @@ class Figure:
         found = np.atleast_1d(self.each(rows, w))
         if self.one_class and rows.positive is not None:
             return float(found[rows.positive])
-        return known_mean(found)
+        return nan_mean(found)
 
 
-def _of_classes(of: Callable[[Tally], F64], one_class: bool = False, mean: bool = False) -> Figure:
+def _by_class(of: Callable[[Tally], F64], one_class: bool = False, mean: bool = False) -> Figure:
     return Figure(lambda rows, w: of(rows.tally(w)), "", one_class, mean)
 
 
 FIGURES: dict[str, Figure] = {
     "accuracy": Figure(lambda rows, w: _mean(rows.right, w)),
-    "balanced-accuracy": _of_classes(sensitivities),
-    "f1": _of_classes(f1_scores, mean=True),
+    "balanced-accuracy": _by_class(sensitivities),
+    "f1": _by_class(f1_scores, mean=True),
     "auc": Figure(areas, "scores", one_class=True, mean=True),
-    "sensitivity": _of_classes(sensitivities, one_class=True),
-    "specificity": _of_classes(specificities, one_class=True),
-    "macro-sensitivity": _of_classes(sensitivities, mean=True),
-    "macro-specificity": _of_classes(specificities, mean=True),
+    "sensitivity": _by_class(sensitivities, one_class=True),
+    "specificity": _by_class(specificities, one_class=True),
+    "macro-sensitivity": _by_class(sensitivities, mean=True),
+    "macro-specificity": _by_class(specificities, mean=True),
     "log-loss": Figure(log_loss, "probabilities"),
     "ece": Figure(ece, "probabilities"),
 }
@@ -287,7 +287,7 @@ def summary(
         return [FIGURES[name].of(rows, w) for name in names]
 
     found, n = {}, len(rows.y)
-    drawn = [values(w) for w in resampled(n, samples, seed, groups)]
+    drawn = [values(w) for w in draw_resample(n, samples, seed, groups)]
     for i, (name, value) in enumerate(zip(names, values(np.ones(n)), strict=True)):
         known = [one[i] for one in drawn if isfinite(one[i])]
         ends = np.quantile(known, LEVELS) if known else [np.nan] * (2 if samples else 0)
@@ -296,7 +296,7 @@ def summary(
     return found
 
 
-def by_part(
+def figures_by_part(
     rows: Scored, names: Sequence[str], parts: Sequence[str]
 ) -> dict[str, dict[str, float | int | None]]:
     """Number of rows and figures for each value in ``parts``, which has one value per row."""
@@ -308,7 +308,7 @@ def by_part(
     return by_name
 
 
-def drawn(areas: F64, wanted: Iterable[int] = ()) -> list[int]:
+def select_curves(areas: F64, wanted: Iterable[int] = ()) -> list[int]:
     """The classes whose ROC curves are told: all; of `MANY` those ``wanted``, and the `CURVES` with
     the smallest areas."""
     if len(areas) < MANY:
@@ -323,13 +323,13 @@ def curves(rows: Scored, names: Sequence[str], classes: Sequence[str]) -> dict[s
         found["reliability"] = {name: nulls(a) for name, a in reliability(rows, every).items()}
     if "auc" in names:
         sizes = areas(rows, every)
-        told = drawn(sizes, [] if rows.positive is None else [rows.positive])
+        told = select_curves(sizes, [] if rows.positive is None else [rows.positive])
         pairs = zip(told, nulls(sizes[told]), strict=True)
         found["roc"] = {classes[k]: {**roc(rows, k), "auc": area} for k, area in pairs}
     return found
 
 
-def resampled(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[F64]:
+def draw_resample(rows: int, samples: int, seed: int, groups: I64 | None = None) -> Iterator[F64]:
     """How often each row is in each of ``samples`` samples with replacement, float64 (n,). With
     ``groups`` (n,) int64, from 0: of whole groups, since rows of one patient are not
     independent."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...values.arrays import F64, I64, Array
 from ...values.ridge_spec import PARTS
-from .figures import Tally, f1_scores, known_mean, sensitivities, shares, specificities
+from .figures import Tally, f1_scores, nan_mean, sensitivities, shares, specificities
 
 Z = 1.959963984540054  # of a 95 % interval
 
@@ -54,10 +54,10 @@ def exact(of: Tally) -> dict[str, float]:
     """Figures that the confusion matrix determines, by name; those of classes are means."""
     return {
         "accuracy": float(of.right.sum() / of.own.sum()),
-        "balanced-accuracy": known_mean(sensitivities(of)),
-        "macro-precision": known_mean(shares(of.right, of.predicted)),
-        "macro-specificity": known_mean(specificities(of)),
-        "f1": known_mean(f1_scores(of)),
+        "balanced-accuracy": nan_mean(sensitivities(of)),
+        "macro-precision": nan_mean(shares(of.right, of.predicted)),
+        "macro-specificity": nan_mean(specificities(of)),
+        "f1": nan_mean(f1_scores(of)),
     }
 
 

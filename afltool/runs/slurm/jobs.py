@@ -31,7 +31,7 @@ from ..folder import RunFolder
 from ..plan import LINK, Step, first_steps, next_steps
 from ..step_cache import StepCache
 from ..validation import check_before, check_own_files, client_count, serves
-from .site import Site, kept_site, quoted
+from .site import Site, load_site, quote
 
 TEXTS = Path(__file__).parent
 LAST = "06-metrics"  # after the last round: the run itself, which finds all else done
@@ -95,7 +95,7 @@ def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
     check_slurm(config)
     check_before(config, RunFolder(root), here=False)
     texts = scripts(folder.root, site, "run run.toml -o .", NEXT)
-    planned = lines_of(missing(config, site, folder), site, folder.root)
+    planned = submit_lines(missing(config, site, folder), site, folder.root)
     return {RunFolder.OPTIONS: config.to_toml(), **texts, "jobs": planned}
 
 
@@ -113,7 +113,7 @@ def scripts(
 ) -> dict[str, str]:
     """job.sh, whose jobs call ``command``, and submit.sh, which submits them by ``jobs``."""
     values = {
-        "root": quoted(root), "setup": site.shell(), "command": command, "jobs": jobs,
+        "root": quote(root), "setup": site.shell(), "command": command, "jobs": jobs,
         "tag": tag(root), "ended": ENDED, "after": after,
     }  # fmt: skip
     names = ("job.sh", "submit.sh")
@@ -125,7 +125,7 @@ def tag(root: Path) -> str:
     return f"@{sha256(os.path.realpath(root).encode()).hexdigest()[:12]}"
 
 
-def lines_of(jobs: Sequence[Job], site: Site, root: Path) -> str:
+def submit_lines(jobs: Sequence[Job], site: Site, root: Path) -> str:
     """The lines of submit.sh that submit jobs, each after those that it waits for."""
     logs = f"{root}/{RunFolder.LOGS}".replace("%", "%%")  # in a pattern % begins a number's name
     return "".join(f"{_line(job, site.of(job.stage), logs)}\n" for job in jobs)
@@ -150,7 +150,7 @@ def _line(job: Job, site: Site, logs: str) -> str:
     }
     asked = [f"--{name}={value}" for name, value in options.items() if value is not None]
     words = ["--requeue", *asked, f"{RunFolder.SLURM}/job.sh", *job.words]
-    return " ".join(["enqueue", job.name, quoted(" ".join(job.after)), *map(quoted, words)])
+    return " ".join(["enqueue", job.name, quote(" ".join(job.after)), *map(quote, words)])
 
 
 def check_submitting() -> None:
@@ -189,11 +189,11 @@ def _refuse_another(config: RunConfig, folder: RunFolder) -> None:
 def next_lines(root: Path) -> str:
     folder = RunFolder(root.absolute())
     config = RunConfig(**read_config(folder.options))
-    site = kept_site(folder / RunFolder.SITE)
-    return lines_of(missing(config, site, folder), site, folder.root)
+    site = load_site(folder / RunFolder.SITE)
+    return submit_lines(missing(config, site, folder), site, folder.root)
 
 
-def steps_known(config: RunConfig, folder: RunFolder) -> Iterator[Step]:
+def list_known_steps(config: RunConfig, folder: RunFolder) -> Iterator[Step]:
     """The steps of a run up to the first head that is not there: its phase tells what follows."""
     for steps in next_steps(config, folder, _phase):
         yield from steps
@@ -210,24 +210,24 @@ def missing(config: RunConfig, site: Site, folder: RunFolder) -> list[Job]:
     """What is to be submitted of a run now, in order; a file that is there has no job."""
     jobs: list[Job] = []
     made_by: dict[Path, str] = {}
-    steps = list(steps_known(config, folder))
+    steps = list(list_known_steps(config, folder))
     for step in steps:
         after = tuple(dict.fromkeys(made_by[one] for one in step.paths() if one in made_by))
         if step.stage.name == "evaluate":
             done = (folder / RunFolder.SUMMARY).exists()
             jobs += [] if done else [Job(LAST, step.stage.name, (), after)]
-        elif step.stage.name not in (LINK, "head") and not _is_there(step, steps):
-            own = list(_jobs_of(step, config, site, folder, after))
+        elif step.stage.name not in (LINK, "head") and not _exists(step, steps):
+            own = list(_make_jobs(step, config, site, folder, after))
             jobs += own
             made_by |= dict.fromkeys(step.results(), own[-1].name) if own else {}
     return jobs
 
 
-def _jobs_of(
+def _make_jobs(
     step: Step, config: RunConfig, site: Site, folder: RunFolder, after: tuple[str, ...]
 ) -> Iterator[Job]:
     """The jobs of a step that is missing: an array over its parts, and what joins them."""
-    name, cut = name_of(step), cut_of(step, config, site, folder)
+    name, cut = step_name(step), get_cut(step, config, site, folder)
     words = ("--step", name)
     if cut is None:
         yield Job(name, step.stage.name, words, after)
@@ -243,14 +243,14 @@ def _jobs_of(
         yield Job(name, stage, (*words, "--join", str(cut.count)), after)
 
 
-def _is_there(step: Step, steps: Sequence[Step]) -> bool:
+def _exists(step: Step, steps: Sequence[Step]) -> bool:
     """Whether what a step makes is there; of one file a client, what is made of these."""
     if step.out is not None and not step.out.suffix:
-        return all(_is_there(one, steps) for one in steps if step.out in one.paths())
+        return all(_exists(one, steps) for one in steps if step.out in one.paths())
     return all(path.exists() for path in step.results())
 
 
-def name_of(step: Step) -> str:
+def step_name(step: Step) -> str:
     """What a step is called: its file without the suffix."""
     return (step.out or Path(step.name)).stem
 
@@ -303,7 +303,7 @@ class Cut:
         return self.folder / f"{number}.done"
 
 
-def cut_of(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut | None:
+def get_cut(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut | None:
     """The parts of a step that jobs make, if it is cut."""
     count = 0
     if step.stage.name == "extract":
@@ -311,13 +311,13 @@ def cut_of(step: Step, config: RunConfig, site: Site, folder: RunFolder) -> Cut 
     elif step.stage.name == "local-stats":
         clients = round(client_count(config) * config.local_stats.participation)
         count = max(1, -(-clients // site.clients_per_task))
-    return _cut(step, min(count, site.max_array), folder) if count else None
+    return _make_cut(step, min(count, site.max_array), folder) if count else None
 
 
-def _cut(step: Step, count: int, folder: RunFolder) -> Cut:
+def _make_cut(step: Step, count: int, folder: RunFolder) -> Cut:
     if step.stage.parts is None:
-        raise UsageError(f"--step {name_of(step)}: this step has no parts")
-    place = folder / f"{RunFolder.PARTS}/{name_of(step)}-of-{count}"
+        raise UsageError(f"--step {step_name(step)}: this step has no parts")
+    place = folder / f"{RunFolder.PARTS}/{step_name(step)}-of-{count}"
     return Cut(step, place, count)
 
 
@@ -326,7 +326,7 @@ def carry_out(
 ) -> Path:
     """Make the file ``name`` of a run, a part of it, or put ``join`` parts of it together."""
     folder = RunFolder(root.absolute())
-    known = {name_of(one): one for one in steps_known(config, folder)}
+    known = {step_name(one): one for one in list_known_steps(config, folder)}
     step = known.get(name)
     if step is None or step.out is None:
         raise UsageError(
@@ -334,7 +334,7 @@ def carry_out(
         )
     if part is None and not join:
         return StepCache().carry_out(step).path
-    cut = _cut(step, part.count if part is not None else join, folder)
+    cut = _make_cut(step, part.count if part is not None else join, folder)
     if part is None:
         for one in cut.joined():
             one.make()

@@ -15,10 +15,10 @@ from pydantic.dataclasses import dataclass
 
 from ... import inputs
 from ...errors import CorruptFileError, UsageError
-from ...options.base import Options, fields_of, flag, option
+from ...options.base import Options, flag, get_fields, option
 from ...options.features import default_store
 from ...stages.stage import STAGES
-from ...values.text import shown
+from ...values.text import escape_line
 
 ENVIRONMENT = "AFLTOOL_SITE"
 JOBS = (*(name for name in STAGES if name != "head"), "study")  # a head is made at once
@@ -70,7 +70,7 @@ class Site(Options):
             )
         if self.container is not None and self.venv is not None:
             raise UsageError("--container has its own afltool: leave --venv out")
-        for name in fields_of(Site):
+        for name in get_fields(Site):
             text = getattr(self, name)
             if isinstance(text, str) and not re.fullmatch(r"[\x21-\x7e]+", text):
                 raise UsageError(f"{flag(name)} is one word; found {text!r}")
@@ -88,15 +88,15 @@ class Site(Options):
 
     def shell(self) -> str:
         """Lines of bash before afltool in every script; "${run[@]}" is then its command."""
-        store = f"export AFLTOOL_STORE={quoted(default_store().absolute())}"
-        modules = [quoted(one) for one in self.modules.split(",")] if self.modules else []
+        store = f"export AFLTOOL_STORE={quote(default_store().absolute())}"
+        modules = [quote(one) for one in self.modules.split(",")] if self.modules else []
         lines = [" ".join(["module load", *modules])] if modules else []
         if self.venv is not None:
-            lines.append(f"source {quoted(self.venv.absolute() / 'bin' / 'activate')}")
+            lines.append(f"source {quote(self.venv.absolute() / 'bin' / 'activate')}")
         lines += [*self.setup, store, "run=(afltool)"]
         if self.container is not None:
             address = "://" in self.container
-            image = quoted(self.container if address else Path(self.container).absolute())
+            image = quote(self.container if address else Path(self.container).absolute())
             gpus = "${SLURM_JOB_GPUS:+--nv}"
             binds = '--bind "$PWD" --bind "$AFLTOOL_STORE"'
             lines[-1] = f"run=(apptainer exec {gpus} {binds} {image} afltool)"
@@ -110,13 +110,13 @@ class Site(Options):
         return replace(self, **{**own, **self.stages.get(stage, {}), "stages": {}})
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """``value`` as one word of a shell; `UsageError` for what a terminal cannot show."""
     text = str(value)
     if not text.isprintable():
         raise UsageError(
-            f"a shell script cannot name {shown(text)}: it has a control character, or a byte that "
-            "is not UTF-8; choose another name or folder"
+            f"a shell script cannot name {escape_line(text)}: it has a control character, or a "
+            "byte that is not UTF-8; choose another name or folder"
         )
     return shlex.quote(text)
 
@@ -125,13 +125,13 @@ def make_site(given: Mapping[str, Any], file: Path | None = None) -> Site:
     """Options over those of a TOML file: ``file``, else the one that $AFLTOOL_SITE names."""
     named = os.environ.get(ENVIRONMENT)
     path = file or (Path(named) if named else None)
-    site = Site(**{**({} if path is None else _read(path)), **given})
+    site = Site(**{**({} if path is None else _read_site(path)), **given})
     for stage in JOBS:
         site.of(stage)  # refuses wrong values in the stage's table
     return site
 
 
-def kept_site(path: Path) -> Site:
+def load_site(path: Path) -> Site:
     found = inputs.read_json(path, "the site's settings", MOST_KEPT)
     try:
         return Site(**found)
@@ -141,20 +141,20 @@ def kept_site(path: Path) -> Site:
         ) from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_site(path: Path) -> dict[str, Any]:
     site: dict[str, Any] = {"stages": {}}
     for key, value in inputs.read_toml(path, "the site").items():
         if not isinstance(value, dict):
-            site |= _known(path, {key: value}, [*fields_of(Site)][:-1])
+            site |= _check_key(path, {key: value}, [*get_fields(Site)][:-1])
         elif key in JOBS:
-            site["stages"][key] = _known(path, value, OF_A_STAGE)
+            site["stages"][key] = _check_key(path, value, OF_A_STAGE)
         else:
             raise UsageError(f"{path}: [{key}] is not a stage; they are {', '.join(JOBS)}")
     return site
 
 
-def _known(path: Path, entries: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    known = {inputs.known_key(path, k, names, "a site"): v for k, v in entries.items()}
+def _check_key(path: Path, entries: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    known = {inputs.check_key(path, k, names, "a site"): v for k, v in entries.items()}
     if not isinstance(known.get("setup", []), list):
         raise UsageError(f"{path}: setup is a list of lines; found {known['setup']!r}")
     if isinstance(known.get("modules"), list):

@@ -15,7 +15,7 @@ from ..config import RunConfig, read_config
 from ..folder import RunFolder
 from ..status import Part, Parts
 from . import jobs
-from .site import kept_site
+from .site import load_site
 
 PATIENCE = 20.0  # seconds for an answer of the queue
 LOG_END = 1 << 16  # bytes of a log that are looked at
@@ -23,7 +23,7 @@ MOST_SAID = 300  # characters of a log that are shown
 
 
 @dataclass(frozen=True)
-class Work:
+class StepState:
     """A job that is still to make its file: missing, in the queue, or failed."""
 
     name: str
@@ -51,7 +51,7 @@ def status(root: str | Path) -> dict[str, Any]:
     by_jobs = (folder / RunFolder.SITE).exists()
     lines = queue() if by_jobs else None  # before the files: a job may end in between
     parts = list(Parts(folder, config).all())
-    works: list[Work] = []
+    works: list[StepState] = []
     if by_jobs and not any(p.state == "damaged" for p in parts):
         works = list(_works(config, folder, lines))
     state = _state(parts, works)
@@ -82,27 +82,27 @@ def queue() -> list[Queued] | None:
     return None if lines and not found else found
 
 
-def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[Work]:
+def _works(config: RunConfig, folder: RunFolder, lines: list[Queued] | None) -> Iterator[StepState]:
     root = folder.root.absolute()
-    missing = jobs.missing(config, kept_site(folder / RunFolder.SITE), RunFolder(root))
+    missing = jobs.missing(config, load_site(folder / RunFolder.SITE), RunFolder(root))
     end = jobs.tag(root)
     mine = [one for one in lines or () if one.name.endswith(end)]
     todo = {job.name for job in missing}
     for one in mine:  # of held ones whose files are there; what waits for their end still waits
         if one.name.removesuffix(end) not in todo and one.state == "held":
-            yield Work(one.name.removesuffix(end), 0, "held", one.number)
+            yield StepState(one.name.removesuffix(end), 0, "held", one.number)
     for job in missing:
         own = [one for one in mine if one.name == job.name + end]
         states = {one.state for one in own}
         if own:
             busy = "running" if states & {"running", "completing"} else "pending"
             state = "held" if states == {"held"} else busy
-            yield Work(job.name, len(job.tasks), state, own[-1].number)
+            yield StepState(job.name, len(job.tasks), state, own[-1].number)
         elif log := last_log(root, job.name):
             state = "unknown" if lines is None else "failed"
-            yield Work(job.name, len(job.tasks), state, None, str(log[0]), log[1])
+            yield StepState(job.name, len(job.tasks), state, None, str(log[0]), log[1])
         else:
-            yield Work(job.name, len(job.tasks), "missing")
+            yield StepState(job.name, len(job.tasks), "missing")
 
 
 def last_log(root: Path, name: str) -> tuple[Path, str] | None:
@@ -119,7 +119,7 @@ def last_log(root: Path, name: str) -> tuple[Path, str] | None:
     return path, (errors or lines or [""])[-1][:MOST_SAID]
 
 
-def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
+def _state(parts: Sequence[Part], works: Sequence[StepState]) -> str:
     """The first of these that a job or a file is in; what depends on a held job is pending."""
     jobs, files = {w.state for w in works}, {p.state for p in parts}
     order = [("running", jobs), ("held", jobs), ("pending", jobs)]
@@ -128,7 +128,7 @@ def _state(parts: Sequence[Part], works: Sequence[Work]) -> str:
     return next((state for state, those in order if state in those), done)
 
 
-def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[Work]) -> str:
+def _command(folder: RunFolder, parts: Sequence[Part], works: Sequence[StepState]) -> str:
     """The command that the user types; it first removes files that cannot be kept."""
     if held := [str(w.job) for w in works if w.state == "held"]:
         return f"scontrol release {','.join(held)}"
