@@ -48,7 +48,7 @@ def _available_where(holds: Callable[[Head], bool], why: str) -> Any:
 
     def check(estimator: AnalyticClassifier) -> bool:
         try:
-            if holds(getattr(estimator, "head_", None) or estimator._made()):
+            if holds(getattr(estimator, "head_", None) or estimator._make_head()):
                 return True
         except AflError as error:  # no such head
             raise AttributeError(str(error)) from error
@@ -103,26 +103,28 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from X (n, d) and labels y (n,), as many rounds as the head has."""
-        X, y = self._checked(X, y, reset=True)
+        X, y = self._check_rows(X, y, reset=True)
         self._take_classes(y)
         if self._bits is not None:
             found = Rounding(X.shape[1])
-            for rows, x in zip(self._cut(X), np.split(X, range(BLOCK, len(X), BLOCK)), strict=True):
-                found.add(self._in_order(x), real(rows))
+            for rows, x in zip(
+                self._iter_blocks(X), np.split(X, range(BLOCK, len(X), BLOCK)), strict=True
+            ):
+                found.add(self._sort_labels(x), real(rows))
             found.check(self._columns and self._columns[1])
-        head, report, rounds = self._unsolved(), dict[str, Any](), 0
+        head, report, rounds = self._unsolved_head(), dict[str, Any](), 0
         while head.phase() is not None:
             total = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
             head, report = _solve_phase(head, total, report)
             rounds += 1
-        return self._solved(head, report, total if head.one_round else None, rounds)
+        return self._set_head(head, report, total if head.one_round else None, rounds)
 
     @_available_where(lambda head: head.one_round, "needs several rounds over all rows: use fit")  # type: ignore[untyped-decorator]  # scikit-learn's
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Add the rows X (n, d) with labels y (n,) to what was learned so far; ``classes``: all
         labels that will ever come, needed at the first call."""
         first = not hasattr(self, "head_")
-        X, y = self._checked(X, y, reset=first)
+        X, y = self._check_rows(X, y, reset=first)
         if first and classes is None:
             raise ValueError("the first call of partial_fit needs classes=, all labels")
         if first:
@@ -132,13 +134,13 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                 f"the first call of partial_fit had the classes {self.classes_}, this one has "
                 f"{np.unique(classes)}"
             )
-        head = self._unsolved()
+        head = self._unsolved_head()
         more = statistics_of(head, self._blocks(X, y), {}, self._context(head))[0]
         return self._solve(more if first else self._sums() + more)
 
     def __add__(self, other: object) -> AnalyticClassifier:
         """The estimator of both estimators' rows."""
-        return self._combined(other, operator.add)
+        return self._combine(other, operator.add)
 
     def __radd__(self, other: object) -> AnalyticClassifier:
         """``sum`` begins with 0."""
@@ -146,9 +148,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
 
     def __sub__(self, other: object) -> AnalyticClassifier:
         """The estimator of the rows that are not the other's: these are unlearned."""
-        return self._combined(other, operator.sub)
+        return self._combine(other, operator.sub)
 
-    def _combined(self, other: object, operation: Any) -> AnalyticClassifier:
+    def _combine(self, other: object, operation: Any) -> AnalyticClassifier:
         if not isinstance(other, AnalyticClassifier):
             return NotImplemented  # type: ignore[no-any-return]  # Python asks the other one
         mine, theirs = self._sums(), other._sums()
@@ -172,9 +174,9 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         return self.statistics_
 
     def _solve(self, total: Statistics) -> Self:
-        return self._solved(*_solve_phase(self._unsolved(), total, {}), total)
+        return self._set_head(*_solve_phase(self._unsolved_head(), total, {}), total)
 
-    def _solved(
+    def _set_head(
         self, head: Head, report: dict[str, Any], total: Statistics | None, rounds: int = 1
     ) -> Self:
         for name in ("coef_", "intercept_", "n_iter_"):  # of an earlier fit
@@ -192,7 +194,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             self.n_iter_ = rounds
         return self
 
-    def _made(self) -> Head:
+    def _make_head(self) -> Head:
         """The head that the parameters name."""
         chosen = dict(self.options or {})
         known = get_fields(options_class(self.head)) if self.head in HEADS else {}
@@ -206,8 +208,8 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             chosen["ridge"] = self.ridge
         return make_head(self.head, chosen)
 
-    def _unsolved(self) -> Head:
-        return self._made().bind(self.n_features_in_, len(self.classes_))
+    def _unsolved_head(self) -> Head:
+        return self._make_head().bind(self.n_features_in_, len(self.classes_))
 
     def _context(self, head: Stored) -> Context:
         kind = "float32" if self._bits is None else "int16"
@@ -220,17 +222,17 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
         if not np.all(known):
             raise ValueError(f"the label {y[~known][0]!r} is not in the classes {self.classes_}")
-        return zip(self._cut(X), np.split(codes, range(BLOCK, len(X), BLOCK)), strict=True)
+        return zip(self._iter_blocks(X), np.split(codes, range(BLOCK, len(X), BLOCK)), strict=True)
 
-    def _cut(self, X: NDArray[Any]) -> Iterator[Rows]:
+    def _iter_blocks(self, X: NDArray[Any]) -> Iterator[Rows]:
         """The rows in blocks, as feature files hold them."""
         for start in range(0, len(X), BLOCK):
             part, bits = X[start : start + BLOCK], self._bits
             if bits is None:
                 check_float32(part, start)
-                yield self._in_order(part)
+                yield self._sort_labels(part)
             else:
-                yield FixedPoint(self._in_order(encode(part, bits, start)), bits)
+                yield FixedPoint(self._sort_labels(encode(part, bits, start)), bits)
 
     @property
     def _columns(self) -> tuple[list[int], list[str]] | None:
@@ -238,7 +240,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else order_columns(list(names))
 
-    def _in_order(self, x: NDArray[Any]) -> NDArray[Any]:
+    def _sort_labels(self, x: NDArray[Any]) -> NDArray[Any]:
         return x if self._columns is None else x[:, self._columns[0]]
 
     @property
@@ -248,7 +250,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
             return None
         return NumberFormat(fraction_bits=self.fraction_bits).bits
 
-    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _check_rows(self, X: Any, y: Any, reset: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         _ = self._bits  # refuses those that no file has
         X, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
         check_classification_targets(y)
@@ -269,7 +271,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.concatenate([self.head_.decision_function(rows) for rows in self._cut(X)])
+        return np.concatenate([self.head_.decision_function(rows) for rows in self._iter_blocks(X)])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class with the highest score, (n,); the first one of equal scores."""
@@ -289,7 +291,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
         """Make probabilities of the scores by rows that were not fitted, as `afltool calibrate`:
         ``method`` is platt, temperature or isotonic."""
         check_is_fitted(self)
-        X, y = self._checked(X, y, reset=False)
+        X, y = self._check_rows(X, y, reset=False)
         head = _without_calibration(self.head_)
         bins = parse_bins(usual_bins(head.log_probabilities))
         shapes = counting.shapes(len(self.classes_), bins).items()
@@ -346,7 +348,7 @@ class AnalyticClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] 
                     raise ValueError(f"the columns are {names} and {columns}")
                 loaded.feature_names_in_ = np.array(names, object)
         loaded.n_features_in_ = int(header["dim"])
-        return loaded._solved(head, file.report, None)
+        return loaded._set_head(head, file.report, None)
 
 
 def _solve_phase(

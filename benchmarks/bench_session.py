@@ -104,7 +104,7 @@ def main(head: str, sites: str, dim: str, classes: str = "100", rows: str = "200
         begun, seconds = time.monotonic(), play(parties)
         found = {
             "head": head, "sites": int(sites), "dim": int(dim), "classes": int(classes),
-            "rows": int(rows), "rounds": parties["server"].known() - 1,
+            "rows": int(rows), "rounds": parties["server"].newest_round() - 1,
             "wall_seconds": round(time.monotonic() - begun, 1),
         }  # fmt: skip
         for name, who in (("member", "site-00"), ("server", "server")):

@@ -46,7 +46,7 @@ def patterns(labels: np.ndarray, n_classes: int, size: int, seed: int) -> np.nda
 def values(path: Path) -> np.ndarray:
     """The features of a file as they are stored (n, d)."""
     with open_features(path) as features:
-        return np.asarray(features.stored(0, len(features)))
+        return np.asarray(features.read_stored(0, len(features)))
 
 
 def ids_of(path: Path) -> list[bytes]:

@@ -518,11 +518,11 @@ def test_published_weights_are_found_in_torch_home_and_checked(tmp_path):
 def test_default_weights_are_the_papers_where_there_are_several():
     resnet18, resnet50 = map(families.get_source, ("resnet18", "resnet50"))
     for weights in ("default", "IMAGENET1K_V1", "ResNet18_Weights.IMAGENET1K_V1"):
-        found = resnet18.known(weights)
+        found = resnet18.identify(weights)
         assert found == ("ResNet18_Weights.IMAGENET1K_V1", "resnet18-f37072fd.pth")
-    assert resnet50.known("default")[1] == "resnet50-0676ba61.pth"
-    assert resnet50.known("IMAGENET1K_V2")[0] == "ResNet50_Weights.IMAGENET1K_V2"
-    assert "IMAGENET1K" in families.get_source("vit_h_14").known("default")[0]
+    assert resnet50.identify("default")[1] == "resnet50-0676ba61.pth"
+    assert resnet50.identify("IMAGENET1K_V2")[0] == "ResNet50_Weights.IMAGENET1K_V2"
+    assert "IMAGENET1K" in families.get_source("vit_h_14").identify("default")[0]
 
 
 def test_weights_identity_tells_weights_apart_without_a_network(tmp_path):

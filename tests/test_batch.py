@@ -81,7 +81,7 @@ def test_the_rounds_of_a_layer_share_a_draw():
     assert draw_clients(none, 0.5, 3, 0, 1) == [3, 4, 7, 8, 9]
 
     def drawn(name, *phases):
-        return [make_options(name).place_of(Phase(phase))[0] for phase in phases]
+        return [make_options(name).get_layer(Phase(phase))[0] for phase in phases]
 
     phases = ("weights-0", "block-1", "weights-1", "block-2", "weights-2")
     assert drawn("deepafl", *phases) == [0, 0, 1, 1, 2]

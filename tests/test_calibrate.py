@@ -109,7 +109,7 @@ def test_the_calibration_error_falls_on_rows_that_were_not_counted(scored, metho
     found, S, y = scored
     half = np.arange(len(y)) % 2 == 0
     head = CalibratedHead.of(found.head_, NAMES, counted(S[half], y[half]), EDGES, method)
-    after = compute_reported_scores(head, head.of_values(S[~half]))
+    after = compute_reported_scores(head, head.calibrate_values(S[~half]))
     np.testing.assert_allclose(after.sum(axis=1), 1)
     assert error_of(after, y[~half]) < 0.04  # before: 0.24
     if method == "temperature":
@@ -130,7 +130,9 @@ def test_law_coverage_over_200_splits(scored, per_class):
         head = CalibratedHead.of(
             found.head_, NAMES, counted(S[first], y[first]), EDGES, "temperature"
         )
-        kept = head.kept(S[~first], wanted, per_class)[np.arange((~first).sum()), y[~first]]
+        kept = head.prediction_sets(S[~first], wanted, per_class)[
+            np.arange((~first).sum()), y[~first]
+        ]
         groups = [y == c for c in range(10)] if per_class else [y >= 0]
         of = groups[int(rng.integers(len(groups)))]
         n, m = int((first & of).sum()), int((~first & of).sum())
@@ -163,12 +165,12 @@ def test_predict_gives_probabilities_sets_and_abstains(road, at, tmp_path, cli):
     table, head = pd.read_csv(out), load_solved_head(at / "platt.h5").head
     with open_features(road.test) as rows:
         V, labels, names = head.values(rows.rows(0, len(rows))), rows.labels, rows.classes
-    P = compute_reported_scores(head, head.of_values(V))
+    P = compute_reported_scores(head, head.calibrate_values(V))
     np.testing.assert_allclose(table[[f"score:{c}" for c in names]], P, rtol=1e-12)
     sure = P.max(axis=1) >= 0.8
     assert table["predicted"].isna().tolist() == (~sure).tolist()
     assert set(table["error"][~sure]) <= {"below --min-confidence 0.8"}
-    sets, kept = [json.loads(one) for one in table["set"]], head.kept(V, 0.9, False)
+    sets, kept = [json.loads(one) for one in table["set"]], head.prediction_sets(V, 0.9, False)
     assert [{names.index(c) for c in one} for one in sets] == [set(np.flatnonzero(k)) for k in kept]
     covered = np.mean([names[y] in one for y, one in zip(labels, sets, strict=True)])
     assert covered >= 0.9  # of the rows that were counted

@@ -99,7 +99,7 @@ def test_no_more_items_are_under_way_than_fit_into_memory(share):
 def test_blas_has_one_thread_in_a_process_that_has_not_loaded_scipy_yet():
     code = """
 from afltool import parallel
-with parallel.using(2):
+with parallel.thread_limit(2):
     import scipy.linalg
     from threadpoolctl import threadpool_info
     found = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]

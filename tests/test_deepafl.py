@@ -460,7 +460,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     X, y = fixed_rows()
     head = begun(layers=1, fixed_bits=10, activation="gelu")
     bits = 10
-    first = tabled(head.features.drawn(0, D, 12), "tanh", BITS, bits)
+    first = tabled(head.features.draw_weights(0, D, 12), "tanh", BITS, bits)
     tanh, gelu = table("tanh", bits).astype(np.int64), table("gelu", bits).astype(np.int64)
 
     def looked(values, drawn, entries):
@@ -477,7 +477,7 @@ def test_the_sums_are_those_of_integer_arithmetic():
     assert np.array_equal(found.arrays["cross"], phi.T @ np.eye(C, dtype=np.int64)[y])
 
     head = absorb(head, found)
-    F = looked(phi, tabled(head.features.drawn(1, 12, 12), "gelu", bits, bits), gelu)
+    F = looked(phi, tabled(head.features.draw_weights(1, 12, 12), "gelu", bits, bits), gelu)
     found = head.gather([(X, y)])[0]
     assert np.array_equal(unpack(found.arrays["gram"]), F.T @ F)
     R = np.eye(C)[y] - phi * 2.0**-bits @ head.weights[0]
@@ -557,7 +557,7 @@ def test_values_beyond_the_fixed_point_are_refused_never_clipped():
     X, y = fixed_rows()
     phi, F = np.full((2, 12), 30000, np.int16), np.full((2, 12), 20000, np.int16)
     with pytest.raises(InvalidDataError, match=r"Φ_2 of a row reaches 3\.\d+, beyond ±1\.99"):
-        begun(fixed_bits=14).features.moved(phi, F, 1, LowRank(np.eye(12)))
+        begun(fixed_bits=14).features.add_layer(phi, F, 1, LowRank(np.eye(12)))
     wide = begun(activation="relu", phi0_activation="relu", fixed_bits=14)
     with pytest.raises(InvalidDataError, match=r"before --activation relu .* fewer --fixed-b"):
         wide.gather([(FixedPoint(np.full((2, D), 32767, np.int16), BITS), y[:2])])
@@ -573,7 +573,7 @@ def test_long_blocks_are_cut_so_that_products_stay_exact():
     head = begun(layers=1)
     n = EXACT_ROWS + 5
     F, R = np.full((n, 2), 32767, np.int16), np.full((n, 1), 2.0**24)
-    assert head.features.between(F, R).tolist() == [[n * 32767 * 2**24]] * 2
+    assert head.features.product(F, R).tolist() == [[n * 32767 * 2**24]] * 2
 
 
 def test_a_run_takes_thin_sums_only_where_rows_are_real_and_the_head_says_its_bits():

@@ -100,7 +100,7 @@ def test_every_format_gives_the_same_features(tmp_path, rows):
 
 def stored(path):
     with open_features(path) as rows:
-        return rows.stored(0, len(rows))
+        return rows.read_stored(0, len(rows))
 
 
 # ---------------------------------------------------------------- labels and row ids
@@ -429,7 +429,7 @@ def test_groups_keep_the_classes_in_proportion():
 
 def read(path):
     with open_features(path) as rows:
-        values = rows.stored(0, len(rows))
+        values = rows.read_stored(0, len(rows))
         return values, rows.labels, rows.row_ids, rows.header
 
 
@@ -637,7 +637,7 @@ def test_indicators_of_missing_values_have_names(frame, site, tmp_path):
     assert read_header(path)["space"]["columns"] == [*sorted(NAMES), "petal length is missing"]
     with open_features(path) as rows:
         assert rows.dim == 5
-        assert np.flatnonzero(rows.stored(0, 150)[:, 4]).tolist() == [3]
+        assert np.flatnonzero(rows.read_stored(0, 150)[:, 4]).tolist() == [3]
 
 
 def test_estimators_of_frames_go_by_names_into_files_and_sums(frame, site, tmp_path, cli):

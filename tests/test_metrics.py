@@ -113,7 +113,7 @@ def test_figures_are_scikit_learns_of_weighted_rows(name):
         Scored.of(rows.scores[part], rows.scores[part], rows.y[part])
         for part in (slice(0, 20), slice(20, 50))
     ]
-    assert one.of(Scored.joined(parts), np.ones(50)) == one.of(rows, np.ones(50))
+    assert one.of(Scored.join(parts), np.ones(50)) == one.of(rows, np.ones(50))
     assert np.isnan(one.of(rows, np.zeros(50)))
 
 

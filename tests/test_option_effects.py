@@ -160,7 +160,7 @@ def test_every_option_of_a_run_is_in_its_steps_or_is_refused(given, files):
     def steps_of(*words):
         config = afltool.RunConfig(**run_options("run", *words))
         every = next_steps(config, RunFolder(Path("R")), lambda head: None)
-        given = config.given().items()
+        given = config.given_options().items()
         of_result = {k: v for k, v in given if k not in FIELDS or FIELDS[k].in_result}
         return [step.line() for steps in every for step in steps], of_result
 

@@ -395,6 +395,6 @@ def test_paths_of_a_run_are_absolute_in_its_toml(cli, tmp_path, monkeypatch):
     }  # fmt: skip
     for (option, value), wanted in texts.items():
         run = afltool.RunConfig(**{**plain, option: value}).with_absolute_paths()
-        assert afltool.RunConfig(**run.given()) == run
+        assert afltool.RunConfig(**run.given_options()) == run
         written = re.findall(rf'^{option.replace("_", "-")} = "(.*)"', run.to_toml(), re.M)
         assert written == ([] if wanted is None else [wanted]), (option, value)

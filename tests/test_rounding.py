@@ -39,7 +39,7 @@ def test_it_is_what_numpy_says_of_all_rows_in_any_blocks(X, step):
     assert left == [left[0], 2, 1, 1, 1, 2, 1]
     share = np.abs(X - rounded(X))[:, 3:5].max(axis=0) / np.ptp(X[:, 3:5], axis=0)
     worst = f"feature {3 + share.argmax()} (errors up to {100 * share.max():.3g} % of its range"
-    assert f"{worst}; 2 of 7 features keep fewer than 8 steps of theirs)" in found.said()
+    assert f"{worst}; 2 of 7 features keep fewer than 8 steps of theirs)" in found.describe()
     few = Rounding(2)  # 7 steps and 9
     few.add(np.array([[0.0, 0.0], [6.6, 9.0], [3.5, 0.5]]), np.array([[0, 0], [7, 9], [4, 1]]))
     assert few.thin.tolist() == [True, False]

@@ -255,7 +255,7 @@ def test_images_go_through_the_store_and_parts_of_them_are_joined_to_the_whole(t
         step = parts.step(number)
         assert step.line()[-4:-2] == ["--shard", f"{number}/2"]
         step.make()
-    [joined] = parts.joined()
+    [joined] = parts.join_step()
     assert joined.line()[:2] == ["merge", str(tmp_path / "parts")]
     one, other = map(read_header, (run / "01-features-test.h5", joined.make().path))
     assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"])
@@ -431,7 +431,7 @@ def test_parts_of_statistics_are_joined_to_the_whole(held_out, road, tmp_path):
         step.make()
     there = [read_header(path) for path in whole.results()]
     assert len(there) == 1 + bool(held_out)
-    again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(parts.joined())]
+    again = [replace(step, out=tmp_path / f"{k}.h5") for k, step in enumerate(parts.join_step())]
     for one, step in zip(there, again, strict=True):
         other = read_header(step.make(overwrite=True).path)
         assert (one["digest"], one["recipe"]) == (other["digest"], other["recipe"]), (

@@ -171,7 +171,7 @@ def test_the_default_number_of_experts_uses_every_digit_within_its_limit():
         head = make_head("safle", {"thresholds": "range:0:1", "bucketing": bucketing}).bind(dim, 2)
         digits = dim * (1 if bucketing == "integer" else 8)
         assert head.options.columns_for(head.dim) <= DEFAULT_SIDE
-        assert len(np.unique(head._dealt())) == min(digits, 3 * 2048)
+        assert len(np.unique(head._assign_digits())) == min(digits, 3 * 2048)
 
 
 def test_more_rows_than_one_sum_holds_are_exact():
@@ -207,7 +207,7 @@ def test_raw_features_too_far_from_zero_are_refused():
 @pytest.mark.parametrize("dim", [5, 40, 512])
 def test_the_papers_shape_uses_every_digit_once_in_one_round(dim):
     head = make_head("safle", {"preset": "paper"}).bind(dim, 4)
-    o, dealt = head.options, head._dealt()
+    o, dealt = head.options, head._assign_digits()
     assert (o.size, o.digits_of_code, o.buckets, o.bucketing) == (32, 5, 8, "overlap")
     assert dealt.shape == (-(-8 * dim // 5), 5)
     assert sorted(dealt.ravel()[: 8 * dim]) == list(range(8 * dim))  # the last code is filled up

@@ -123,7 +123,7 @@ def test_options_written_as_toml_are_read_as_the_same_run(tmp_path_factory, give
     config = RunConfig(**given_options)
     path.write_text(config.to_toml())
     assert RunConfig(**read_config(path)) == config
-    assert RunConfig(**config.given()) == config
+    assert RunConfig(**config.given_options()) == config
 
 
 def lines_of(config, site, at):

@@ -204,7 +204,7 @@ def test_a_header_that_no_reader_would_take_is_not_written(road, tmp_path, monke
 
 def whole_features(path):
     with open_features(path) as f:
-        blocks = [b for _, b in f.stored_blocks()]
+        blocks = [b for _, b in f.iter_stored()]
         return np.concatenate(blocks).tobytes() + f.labels.tobytes(), f.header["space"]
 
 
@@ -261,7 +261,7 @@ def test_swapped_chunks_and_zeros_are_noticed_before_a_result(tmp_path):
         bad = tmp_path / f"{name}.h5"
         bad.write_bytes(content)
         with open_features(bad) as f:
-            f.stored(0, 700)  # to HDF5 nothing is wrong
+            f.read_stored(0, 700)  # to HDF5 nothing is wrong
         for read in (verify, whole_features):
             with pytest.raises(CorruptFileError, match="its content has the digest"):
                 read(bad)

@@ -27,7 +27,7 @@ from afltool.lab.studies.spec import find, list_shipped, read_study
 from afltool.runs.config import RunConfig
 from afltool.runs.folder import RunFolder
 
-SUMS = "_Gathering.gathered"  # called whenever sums are computed from rows
+SUMS = "_Gathering.gather"  # called whenever sums are computed from rows
 GRID = f"""{GIVEN}
 seed = 1
 
@@ -82,20 +82,20 @@ def test_lists_are_axes_and_blocks_are_unions():
 
 def test_options_of_the_command_line_stand_where_the_study_has_them(described):
     wanted = read_study(described(GRID))
-    fewer = wanted.changed({"alpha": 0.5, "clients": 3}, seeds=1)
+    fewer = wanted.with_options({"alpha": 0.5, "clients": 3}, seeds=1)
     assert [c.setting.get("alpha") for c in fewer.cells] == [0.5, 0.5, None, None]
     assert all(c.config.partition.clients == 3 for c in fewer.cells)
-    images = wanted.changed({"data": "digits", "backbone": "resnet18"})
+    images = wanted.with_options({"data": "digits", "backbone": "resnet18"})
     assert images.cells[0].config.own.train_features is None
     assert images.cells[0].config.extract.backbone == "resnet18"
 
 
 def test_an_option_that_some_methods_have_is_given_to_these(described, tmp_path):
     wanted = read_study(described(GRID))
-    wider = wanted.changed({"width": 5})
+    wider = wanted.with_options({"width": 5})
     assert list(wider.left_out) == [("width", ["linear", "fedavg"], False)]
     assert [c.key for c in wider.cells] == [c.key for c in wanted.cells]
-    both = find("safle-table1").changed({"rounds": 3, "experts": 7, "data": "digits"}, 1)
+    both = find("safle-table1").with_options({"rounds": 3, "experts": 7, "data": "digits"}, 1)
     rounds = {c.label: c.settings["rounds"] for c in both.cells if c.method}
     assert set(rounds.values()) == {3}
     assert len(rounds) == 5
@@ -121,7 +121,7 @@ def test_a_given_data_set_chooses_its_block(road):
         ({**images, "data": "cifar10"}, few), ({**images, "data": "cifar100"}, many),
         ({**images, "data": "digits"}, few), (files, few),
     ):  # fmt: skip
-        cells = wanted.changed(given, 1).cells
+        cells = wanted.with_options(given, 1).cells
         dealt = [cell.config.partition for cell in cells]
         assert {(one.alpha, one.shards_per_client) for one in dealt} == expected, given
         assert len(cells) == 4 * 8
@@ -134,7 +134,7 @@ def test_a_given_data_set_chooses_its_block(road):
 def test_the_papers_preset_is_that_of_the_data_set(data, preset, ridge):
     config = RunConfig(data=data, backbone="resnet18", head="deepafl", preset="paper")
     assert config.all_head_options()["preset"] == preset
-    wanted = find("deepafl-table1").changed({"data": data}, 1)
+    wanted = find("deepafl-table1").with_options({"data": data}, 1)
     deep = next(cell for cell in wanted.cells if cell.label == "DeepAFL")
     found = get_axes(deep)
     assert (found["ridge"], found["layers"]) == (ridge, 20)
@@ -228,7 +228,7 @@ def test_a_study_may_be_like_another_with_other_keys(described, tmp_path):
     # A setting goes to the methods that have it, as on the command line.
     given = {"data": "digits", "backbone": "resnet18"}
     fewer = read_study(described('generator-steps = 50\n[study]\nlike = "afl-table1"\n'))
-    theirs, ours = (one.changed(given, 1).cells for one in (find("afl-table1"), fewer))
+    theirs, ours = (one.with_options(given, 1).cells for one in (find("afl-table1"), fewer))
     steps = [cell.settings.get("generator_steps") for cell in ours]
     assert steps == [50 if cell.method == "fedgen" else None for cell in ours]
     assert [cell.label for cell in ours] == [cell.label for cell in theirs]
@@ -246,7 +246,7 @@ def test_an_option_of_some_methods_means_the_same_in_a_file_and_on_the_command_l
         done = cli("study", path, *words, "-o", tmp_path / "S", "--slurm", "--dry-run")
         assert done.exit_code == 0
         assert f"study s{n}: linear without --width" in done.stderr
-        cells = read_study(path).changed(given).cells
+        cells = read_study(path).with_options(given).cells
         assert [cell.config.head_options for cell in cells] == [{}, {"width": 200}]
 
 
@@ -328,7 +328,7 @@ def test_a_cell_is_what_its_command_makes_alone(wanted, copied_study, tmp_path, 
 def test_commands_of_cells_extract_into_the_store_that_they_share(described, tmp_path):
     text = 'data = "digits"\nbackbone = "resnet18"\nseed = [0, 1]\n[[method]]\nhead = "linear"\n'
     wanted = read_study(described(text + '[[method]]\nbaseline = "fedavg"\n'))
-    wanted = wanted.changed({"store": str(tmp_path / "kept")})
+    wanted = wanted.with_options({"store": str(tmp_path / "kept")})
     lines = [line for cell in wanted.cells for line in cell.commands(StudyFolder(tmp_path / "S"))]
     assert [one[0] for one in lines] == ["run", *["extract"] * 2, "partition", "baseline"] * 2
     own = [line for line in lines if line[0] in ("extract", "run")]
@@ -437,9 +437,9 @@ def test_the_pairwise_law_needs_gamma_and_its_failure_is_told(described, tmp_pat
 
 def test_equal_cells_of_two_descriptions_have_one_folder(wanted, road, tmp_path):
     copy = shutil.copy(road.train, tmp_path / "elsewhere.h5")
-    moved = wanted.changed({"train_features": copy, "test_features": road.test})
+    moved = wanted.with_options({"train_features": copy, "test_features": road.test})
     assert [c.key for c in moved.cells] == [c.key for c in wanted.cells], "by digest, not by path"
-    other = wanted.changed({"clients": 7})
+    other = wanted.with_options({"clients": 7})
     assert not {c.key for c in other.cells} & {c.key for c in wanted.cells}
 
 
@@ -570,7 +570,7 @@ def test_a_study_that_is_too_large_or_another_is_refused_before_it_starts(
     wanted, done_study, described, tmp_path
 ):
     with pytest.raises(UsageError, match=r"600,000 cells; expected 1 to 10,000"):
-        carried_out(wanted.changed({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
+        carried_out(wanted.with_options({"clients": list(range(1, 10**5 + 1))}, 1), tmp_path / "S")
     assert not (tmp_path / "S").exists()
     other = read_study(described(GRID, "other"))
     with pytest.raises(OutputExistsError, match=r"holds the study 'small'; expected none or 'oth"):
@@ -640,7 +640,7 @@ def _printed(folder, listed):
         wanted = find(name)
         assert wanted.texts["shows"].endswith("."), name
         assert wanted.texts["title"], name
-        digits = wanted.changed({"data": "digits", "backbone": "resnet18"}).cells
+        digits = wanted.with_options({"data": "digits", "backbone": "resnet18"}).cells
         assert 0 < len(digits) <= listed[name], name
         for cell in wanted.cells:
             command = cell.commands(folder)[-1]

@@ -269,7 +269,7 @@ def test_settings_of_the_papers_are_our_options():
 
 @pytest.mark.slow
 def test_every_published_figure_has_a_column_in_its_shipped_study():
-    for wanted in (find(name).changed({}, 1) for name in list_shipped()):
+    for wanted in (find(name).with_options({}, 1) for name in list_shipped()):
         theirs = wanted.shown.published
         if theirs:  # each of the published figures has a column
             layers, every = parse_numbers(wanted.shown.layers), []

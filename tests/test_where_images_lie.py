@@ -174,7 +174,7 @@ def test_y_of_a_run_is_that_of_its_images_or_of_its_table():
     of_tables = RunConfig(train_features=Path("a.csv"), test_features=Path("b.csv"), y="grade")
     assert (of_images.extract.y, of_images.table.y) == ("grade", None)
     assert (of_tables.extract, of_tables.table.y) == (None, "grade")
-    assert of_images.given()["y"] == of_tables.given()["y"] == "grade"
+    assert of_images.given_options()["y"] == of_tables.given_options()["y"] == "grade"
 
 
 def test_what_a_data_set_of_hugging_face_lacks_is_said(images, tmp_path, cli, monkeypatch):
@@ -202,7 +202,7 @@ def test_rows_without_labels_serve_what_needs_none_and_nothing_else(images, tmp_
     bare = afltool.merge(parts, tmp_path / "bare.h5")
     with open_features(bare) as found:
         assert found.given_labels is None
-        assert np.array_equal(found.stored(0, len(found)), values(folder))
+        assert np.array_equal(found.read_stored(0, len(found)), values(folder))
     assert afltool.info(bare)["classes"] == []
     fewer = afltool.convert(bare, tmp_path / "c.h5", fraction_bits=3)
     assert cli("verify", fewer).exit_code == 0

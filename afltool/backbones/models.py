@@ -110,7 +110,7 @@ def described(source: Source, weights: str, seed: int) -> tuple[str, str, str]:
     path = Path(weights)
     if weights == "random":
         return "random", f"random:{seed}", f"{seed} {source.versions()}"
-    if named := source.known(weights):
+    if named := source.identify(weights):
         return "published", *named
     if path.is_file():
         return "file", f"file:{path.name}", ""

@@ -70,7 +70,7 @@ class Frozen(Facts):
     def options(self, o: ExtractOptions) -> ExtractOptions:
         """``o`` with what this backbone is, instead of its file's name; nothing else may say it."""
         for name in ("node", "preprocess", "image_size", "weights", "seed"):
-            if name in o.changed():
+            if name in o.changed_options():
                 raise UsageError(
                     f"{o.backbone} has its nodes, preprocessing and weights in it: leave "
                     f"{flag(name)} out, or freeze the backbone again with it"

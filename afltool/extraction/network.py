@@ -163,7 +163,7 @@ class Network:
         mean: F32 = (total / len(found)).astype(np.float32)
         return mean
 
-    def where(self) -> dict[str, Any]:
+    def describe_engine(self) -> dict[str, Any]:
         """The provenance entries about the network: engine, versions, device, size of a step."""
         engine = self.engine
         return {

@@ -91,8 +91,8 @@ class ExtractionRequest:
     def recipe(self) -> dict[str, Any]:
         """With the options as they are, or digests of what they name."""
         dataset, o = self.dataset, self.given
-        unsaid = get_fields(type(o)).keys() - ALWAYS - o.changed().keys()
-        options = o.stored(*BY_CONTENT, "node", *unsaid)
+        unsaid = get_fields(type(o)).keys() - ALWAYS - o.changed_options().keys()
+        options = o.recipe_options(*BY_CONTENT, "node", *unsaid)
         if nodes := [str(node) for node in o.nodes]:  # one as a text, several as a list
             options["node"] = nodes[0] if len(nodes) == 1 else nodes
         if o.backbone.startswith("timm:") and any(node.name == STAGES for node in o.nodes):

@@ -84,12 +84,12 @@ class Scorer:
         counts = dict(zip(self.classes, self.counts.tolist(), strict=True))
         return {"errors": self.errors, "predicted": counts}
 
-    def scored(self, block: RowBatch) -> tuple[RowBatch, Scored]:
+    def score_batch(self, block: RowBatch) -> tuple[RowBatch, Scored]:
         """A block with what the head gives to its rows, in any thread."""
         more: list[list[Any]] = [[] for _ in range(len(block.X))]
         if self.options.coverage is not None and isinstance(self.head, CalibratedHead):
             V = self.head.values(block.X)
-            S, more = self.head.of_values(V), self._sets(self.head, V)
+            S, more = self.head.calibrate_values(V), self._sets(self.head, V)
         else:
             S = self.head.decision_function(block.X)
         order, R = top_classes(S, self.top), compute_reported_scores(self.head, S)
@@ -113,7 +113,7 @@ class Scorer:
 
     def _sets(self, head: CalibratedHead, V: F64) -> list[list[Any]]:
         """The set of each row as JSON, its classes by their scores; alone in a list."""
-        kept = head.kept(V, self.options.coverage or 0.0, self.options.class_conditional)
+        kept = head.prediction_sets(V, self.options.coverage or 0.0, self.options.class_conditional)
         order = np.argsort(-V, axis=1, kind="stable")
         named = ([self.classes[k] for k in by if of[k]] for by, of in zip(order, kept, strict=True))
         return [[json_text(one, ensure_ascii=False)] for one in named]

@@ -68,7 +68,7 @@ def new(o: NewSession) -> Agreement:
     scale = math.ceil(math.log2(o.max_value)) if o.scale == "standard" else None
     units: dict[str, Any] = {"dtype": "int16", "fraction_bits": o.fraction_bits}
     names = {*get_fields(NamedRows), "classes", *(("fraction_bits",) if scale is None else ())}
-    given = {name: value for name, value in o.changed().items() if name in names}
+    given = {name: value for name, value in o.changed_options().items() if name in names}
     with TemporaryDirectory() as at:
         how = {**(units if scale is None else RAW), **given}
         rows = get_row_facts(features(o.data, Path(at) / "rows.h5", how, given))
@@ -242,7 +242,9 @@ def _rows(o: Join, agreed: Agreement) -> SiteRows:
     raw = {} if agreed.scale is None else RAW
     columns = agreed.space.get(COLUMNS) if o.data.suffix in TABLES else None
     agreed_on = {"space": {**agreed.space, COLUMNS: columns}, "classes": agreed.classes}
-    how = options_as({**raw, **(given := o.to(NamedRows).changed())}, agreed_on, unlabeled=False)
+    how = options_as(
+        {**raw, **(given := o.to(NamedRows).changed_options())}, agreed_on, unlabeled=False
+    )
     new = [path for path in (o.out / "data.h5", o.out / "test.h5") if not path.exists()]
     test = o.test and features(o.test, o.out / "test.h5", how)
     train = features(o.data, o.out / "data.h5", how, given)
@@ -292,7 +294,7 @@ def run(party: Server | Member, o: Party) -> Path | None:
 
 def finish(party: Replica) -> Path:
     """Write the solved head and the summary of a session that is over; returns the head's path."""
-    agreed, folder, number = party.agreed, party.folder, party.known()
+    agreed, folder, number = party.agreed, party.folder, party.newest_round()
     if (folder / SUMMARY).exists():
         return folder / SOLVED
     made_by, space = party.recipe_of(number - 1), dict(agreed.space)

@@ -96,7 +96,7 @@ class Offer:
         part = self.data[FIRST + (HASHES + BOX) * (self.agreed.places[holder] - 1) :]
         return {PAIRS: part[:32], OWN: part[32:HASHES]}, part[HASHES : HASHES + BOX]
 
-    def held(self, me: Keys) -> dict[str, bytes]:
+    def decrypt_shares(self, me: Keys) -> dict[str, bytes]:
         """My shares of both secrets; of a box that is rubbish some that nobody takes."""
         cipher = make_cipher(me.agreeing, self.data[64:FIRST], self.about, me.party.key)
         try:
@@ -105,7 +105,9 @@ class Offer:
             text = bytes(2 * SHARE)
         return {PAIRS: text[:SHARE], OWN: text[SHARE:]}
 
-    def opened(self, kind: str, answers: Mapping[str, bytes]) -> tuple[bytes | None, list[str]]:
+    def combine_shares(
+        self, kind: str, answers: Mapping[str, bytes]
+    ) -> tuple[bytes | None, list[str]]:
         """A secret, if t of the answers are its shares, as their hashes say; and whose are not."""
         hashes = {name: self.part(name)[0][kind] for name in answers}
         right = [n for n, share in answers.items() if _hash(self.about, kind, share) == hashes[n]]

@@ -72,7 +72,7 @@ class Noise:
         members = {"members": self.sharing, "form": "distributed"}
         return {**to_builtins(agreed.noise), **members, "sigma": self.sigma}
 
-    def drawn(self, layout: Layout) -> I64:
+    def draw(self, layout: Layout) -> I64:
         """New noise for all numbers; what leaves the site is kept, so it is drawn once."""
         parts = []
         for name, one in layout.arrays:

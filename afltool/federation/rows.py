@@ -83,7 +83,7 @@ class SiteRows:
         bits, dim, first = agreed.space["fraction_bits"], agreed.space["dim"], 0
         for X, y in self.test() if test else self.train():
             if scale is not None:
-                X = encode(scale.scaled(np.asarray(X, np.float64), "refuse", first), bits, first)
+                X = encode(scale.transform(np.asarray(X, np.float64), "refuse", first), bits, first)
             values = X.astype(np.int16, casting="safe", copy=False)
             yield FixedPoint(values if radius is None else clip_rows(values, radius), bits), y
             first += len(y)
@@ -100,7 +100,7 @@ class SiteRows:
         moves, low, high = np.zeros((2, dim)), np.full(dim, np.inf), np.full(dim, -np.inf)
         for X, _ in self.train():
             if len(X):
-                z = scale.scaled(np.asarray(X, np.float64), "refuse") * steps
+                z = scale.transform(np.asarray(X, np.float64), "refuse") * steps
                 q = np.rint(z)
                 moves += [np.abs(a - a.mean(0)).sum(0) for a in (z, z - q)]
                 low, high = np.minimum(low, q.min(0)), np.maximum(high, q.max(0))
@@ -144,9 +144,9 @@ def _check_file(agreed: Agreement, path: Path) -> Header:
 def _blocks(agreed: Agreement, path: Path, seen: Header, by: str = "") -> Iterator[Raw]:
     with open_features(path) as rows:
         check_unchanged(path, rows.header, seen)
-        clients = ClientRows.of_silo(rows, "site")
+        clients = ClientRows.from_single_client(rows, "site")
         if by and agreed.evaluation:
             clients = clients.grouped(agreed.evaluation.groups, by)
-        for at, values in rows.stored_blocks():
+        for at, values in rows.iter_stored():
             y = clients.dealt.effective_labels[at : at + len(values)]
             yield values if agreed.scale is None else real(rows.wrap(values)), y

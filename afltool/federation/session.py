@@ -89,7 +89,7 @@ class Replica(ABC):
 
         `IncompleteError`: the session ends without a head, or goes on without this member.
         """
-        if not self.known():
+        if not self.newest_round():
             self.keep_head(1, first_head(self.agreed))
         try:
             self.mend()
@@ -138,7 +138,7 @@ class Replica(ABC):
     def mend(self) -> None:
         """Send again what the place has lost and others, a round behind at most, may need."""
         paths = sorted(p for one in self.mended for p in (self.folder / one).glob("[0-9]*"))
-        for path in (p for p in paths if int(p.name.partition("-")[0]) >= self.known() - 1):
+        for path in (p for p in paths if int(p.name.partition("-")[0]) >= self.newest_round() - 1):
             self.send(path)
 
     def take(self, kind: str, number: int, sender: str, digest: str = "") -> bytes | None:
@@ -168,7 +168,7 @@ class Replica(ABC):
             write_once(path, data)
         return payload
 
-    def need(self, kind: str, number: int, sender: str, digest: str = "") -> bytes:
+    def require(self, kind: str, number: int, sender: str, digest: str = "") -> bytes:
         """`take`, of what nothing goes on without."""
         if (payload := self.take(kind, number, sender, digest)) is None:
             raise Waiting(f"the {kind} of {sender} in round {number}")
@@ -182,7 +182,7 @@ class Replica(ABC):
     def payload_size(self, kind: str, number: int) -> int:
         """Bytes of a payload, which its reader knows beforehand; of some kinds the most."""
         if kind == "shares":
-            return SHARE * len(self.closed(number - 1))
+            return SHARE * len(self.get_close(number - 1))
         if kind in ("sums", "total"):
             return 8 * self.layout(number).size + (kind == "sums") * offer_size(self.agreed)
         if kind == "head":
@@ -200,13 +200,13 @@ class Replica(ABC):
             layout, x = self.layout(number), np.frombuffer(payload, "<u8")
             layout.check_site(x, sender, self.counts(number))
 
-    def closed(self, number: int) -> dict[str, str]:
+    def get_close(self, number: int) -> dict[str, str]:
         """Who is in a round, with the digest of what each has sent: the server says it once."""
         if number < 0:
             return dict.fromkeys(self.agreed.places, "")
         if number not in self._closes:
-            before, server = self.closed(number - 1), self.agreed.server.name
-            payload = self.need("close", number, server)
+            before, server = self.get_close(number - 1), self.agreed.server.name
+            payload = self.require("close", number, server)
             try:
                 close = decode(payload, type=Close)
                 names, said = close.members, (close.before, canonical(to_builtins(close)))
@@ -228,7 +228,7 @@ class Replica(ABC):
         return self._closes[number]
 
     def close_digest(self, number: int) -> str:
-        self.closed(number)  # has taken it
+        self.get_close(number)  # has taken it
         return "" if number < 0 else self.digest_of("close", number, self.agreed.server.name)
 
     def forget(self, why: str = "") -> None:
@@ -261,7 +261,7 @@ class Replica(ABC):
     def recipe_of(self, number: int) -> dict[str, Any]:
         return recipe("session", {"round": number}, {"of": self.agreed.digest})
 
-    def known(self) -> int:
+    def newest_round(self) -> int:
         """The newest round whose head is here."""
         rounds = (p.stem[5:] for p in self.folder.glob("head-*.h5"))
         return max((int(r) for r in rounds if r.isdecimal()), default=0)
@@ -315,16 +315,16 @@ class Replica(ABC):
         if number not in self._totals:
             path = self.folder / f"total-{number}.h5"
             if not path.exists():
-                save_statistics(path, self.opened(number), self.recipe_of(number))
+                save_statistics(path, self.check_total(number), self.recipe_of(number))
                 for old in (self.folder / "taken").glob(f"{number - 2:03d}-sums-*"):
                     delete(old)  # everybody has that total, or has left
             self._totals[number] = load_statistics(path)
         return self._totals[number]
 
-    def opened(self, number: int) -> Statistics:
+    def check_total(self, number: int) -> Statistics:
         """`total`, where it is not known yet; refused where no rows can have it."""
-        inside, masked = self.closed(number), self.agreed.masked
-        x = self.unmasked(number) if masked else self.added(number)
+        inside, masked = self.get_close(number), self.agreed.masked
+        x = self.unmask_sum(number) if masked else self.sum_messages(number)
         try:
             made = self.layout(number).statistics(x, inside, self.counts(number))
         except AflError as error:
@@ -336,28 +336,28 @@ class Replica(ABC):
             made = replace(made, context=replace(made.context, noise=noise.facts(self.agreed)))
         return made
 
-    def added(self, number: int) -> Words:
+    def sum_messages(self, number: int) -> Words:
         """The sum of what members have sent."""
         total = np.zeros(n := self.layout(number).size, np.uint64)
-        for name, digest in self.closed(number).items():
-            total += np.frombuffer(self.need("sums", number, name, digest), "<u8", n)
+        for name, digest in self.get_close(number).items():
+            total += np.frombuffer(self.require("sums", number, name, digest), "<u8", n)
         return total
 
     def offers(self, number: int) -> dict[str, Offer]:
         """The offers of all in a round, from what they have sent in the round before."""
         before, kind = number - 1, "sums" if number > 1 else "hello"
-        found = {n: self.need(kind, before, n, d) for n, d in self.closed(before).items()}
+        found = {n: self.require(kind, before, n, d) for n, d in self.get_close(before).items()}
         return {n: Offer.of(self.agreed, number, n, payload) for n, payload in found.items()}
 
-    def unmasked(self, number: int) -> Words:
+    def unmask_sum(self, number: int) -> Words:
         """The sum without masks, from any t right answers; who has lied is named."""
-        offers, inside, found = self.offers(number), self.closed(number), dict[str, bytes]()
+        offers, inside, found = self.offers(number), self.get_close(number), dict[str, bytes]()
         answers = {n: x for n in inside if (x := self.take("shares", number, n)) is not None}
         late = [name for name in inside if name not in answers]
         for i, (giver, offer) in enumerate(offers.items()):
             kind = OWN if giver in inside else PAIRS
             shares = {name: data[SHARE * i :][:SHARE] for name, data in answers.items()}
-            secret, wrong = offer.opened(kind, shares)
+            secret, wrong = offer.combine_shares(kind, shares)
             if wrong:
                 self.say(f"shares of {giver} from {', '.join(wrong)} in round {number} are wrong")
             if secret is not None:
@@ -367,7 +367,7 @@ class Replica(ABC):
             else:
                 who = f"of {giver!r} from {', '.join(wrong)} are wrong; one of them broke the rules"
                 raise MismatchError(f"nobody can open the sum of round {number}: shares {who}")
-        total = self.added(number)
+        total = self.sum_messages(number)
         masking.unmask(total, offers, inside, found, self.salt(number))
         return total
 
@@ -381,7 +381,7 @@ class Replica(ABC):
         """Sign the end, and keep who has signed the same once those have who are waited for."""
         mine, server = self.result(number), self.agreed.server.name
         self.post("done", number, lambda: mine)
-        everybody = sorted({*self.closed(number - 1), server})
+        everybody = sorted({*self.get_close(number - 1), server})
         found = {one: self.take("done", number, one) for one in everybody}
         for name in (name for name, payload in found.items() if payload not in (None, mine)):
             if name == server:
@@ -407,11 +407,11 @@ class Member(Replica):
             raise Waiting(f"{server}, the server, to begin")
         self.box.group, self.server_key = found[:32], found[32:]
         self.post("hello", 0, lambda: sha256(self.box.group).digest() + self.draw(1))
-        number = self.known()
-        while self.closed(number - 1) and self.task(number) is not None:
+        number = self.newest_round()
+        while self.get_close(number - 1) and self.task(number) is not None:
             self.sum_up(number)
             self.next_head(number)
-            number = self.known()
+            number = self.newest_round()
         self.forget()
         self.end(number, [server])
 
@@ -420,8 +420,8 @@ class Member(Replica):
         if not self.path_of("sums", number, self.me.name).exists():
             self.check_rows(number)
         to = b"" if self.agreed.masked else self.server_key
-        mine = self.post("sums", number, lambda: self.protected(number), to)
-        inside = self.closed(number)
+        mine = self.post("sums", number, lambda: self.protect(number), to)
+        inside = self.get_close(number)
         if inside[self.me.name] != mine:
             raise MismatchError("the server counts other sums than this site has sent: stop")
         if self.agreed.masked:
@@ -432,7 +432,7 @@ class Member(Replica):
 
     def check_rows(self, number: int) -> None:
         """Refuse what this site must not sum, before anything of it leaves."""
-        layout, inside = self.layout(number), self.closed(number - 1)
+        layout, inside = self.layout(number), self.get_close(number - 1)
         if number > 1 and (scale := self.scale):
             self.rows.check_scale(self.agreed, scale)
         if self.agreed.noise or not self.agreed.masked:
@@ -467,7 +467,7 @@ class Member(Replica):
         drawn = write_once(self.folder / f"secrets-{number}", secrets.token_bytes(64))
         return masking.make_offer(self.agreed, number, self.me.name, drawn)
 
-    def gathered(self, number: int) -> Statistics:
+    def gather(self, number: int) -> Statistics:
         """This site's statistics for a round."""
         if number not in self._gathered:
             task, noise = self.layout(number).task, self.noise(number)
@@ -481,16 +481,16 @@ class Member(Replica):
             self._gathered = {number: compute.compute_statistics(self.agreed, task, blocks)}
         return self._gathered[number]
 
-    def protected(self, number: int) -> bytes:
+    def protect(self, number: int) -> bytes:
         """This site's numbers as they leave it, and its next offer."""
         layout, noise = self.layout(number), self.noise(number)
-        sums, offers = self.gathered(number), self.offers(number) if self.agreed.masked else {}
+        sums, offers = self.gather(number), self.offers(number) if self.agreed.masked else {}
         if not layout.first:
             check_point(sums, self.total(1).rows, len(self.agreed.classes))
         layout.check_rows(sums.class_counts, 1)
         x = layout.joined(sums)
         if noise:
-            x += noise.drawn(layout).view(np.uint64)
+            x += noise.draw(layout).view(np.uint64)
         if self.agreed.masked:
             drawn = (self.folder / f"secrets-{number}").read_bytes()
             masking.mask(x, self.me.name, drawn, offers, self.salt(number))
@@ -516,16 +516,18 @@ class Member(Replica):
 
     def answer(self, number: int) -> bytes:
         """Of each member one share: it is the only answer of this round."""
-        inside, offers = self.closed(number), self.offers(number)
+        inside, offers = self.get_close(number), self.offers(number)
         kinds = {giver: OWN if giver in inside else PAIRS for giver in offers}
-        return b"".join(offers[giver].held(self.me)[kind] for giver, kind in kinds.items())
+        return b"".join(
+            offers[giver].decrypt_shares(self.me)[kind] for giver, kind in kinds.items()
+        )
 
-    def added(self, number: int) -> Words:
+    def sum_messages(self, number: int) -> Words:
         if self.agreed.masked:
-            return super().added(number)
-        x = np.frombuffer(self.need("total", number, self.agreed.server.name), "<u8")
-        layout, own, counts = self.layout(number), self.gathered(number), self.counts(number)
-        others = [name for name in self.closed(number) if name != self.me.name]
+            return super().sum_messages(number)
+        x = np.frombuffer(self.require("total", number, self.agreed.server.name), "<u8")
+        layout, own, counts = self.layout(number), self.gather(number), self.counts(number)
+        others = [name for name in self.get_close(number) if name != self.me.name]
         try:  # without this site's sums it has to be a sum that rows of the others have
             rest = None if counts is None else counts - own.class_counts
             layout.statistics(x - layout.joined(own), others, rest)
@@ -541,7 +543,7 @@ class Member(Replica):
             self._solved = {number: self.solve(number, total)}
         after = self._solved[number]
         if self.solves(number):
-            found = self.need("head", number + 1, self.agreed.server.name)
+            found = self.require("head", number + 1, self.agreed.server.name)
             after = compute.adopt_last_bits(self.head(number), after, total, found)
         self.keep_head(number + 1, after)
 
@@ -560,7 +562,7 @@ class Server(Replica):
     def play(self) -> None:
         self.begin()
         self.close(0)
-        number = self.known()
+        number = self.newest_round()
         while True:
             head = self.head(number)
             if number > 1 and self.solves(number - 1):
@@ -573,7 +575,7 @@ class Server(Replica):
                 self.post("total", number, self.layout(number).joined(total).tobytes)
             self.keep_head(number + 1, self.solve(number, total))
             number += 1
-        self.end(number, [] if self.is_over() else self.closed(number - 1))
+        self.end(number, [] if self.is_over() else self.get_close(number - 1))
 
     def begin(self) -> None:
         """The agreement, and for each member the keys of the session."""
@@ -595,7 +597,7 @@ class Server(Replica):
     def close(self, number: int) -> None:
         """Who is in a round: all who were in the one before, after the deadline those who came."""
         if not self.path_of("close", number, self.me.name).exists():
-            before, kind = self.closed(number - 1), "sums" if number else "hello"
+            before, kind = self.get_close(number - 1), "sums" if number else "hello"
             late = [name for name in before if not self.has(kind, number, name)]
             came = [name for name in before if name not in late]
             enough = len(came) >= self.agreed.threshold or self.overlaps(number)
@@ -604,7 +606,7 @@ class Server(Replica):
             digests = {name: self.digest_of(kind, number, name) for name in came}
             said = {"before": self.close_digest(number - 1), "members": digests}
             self.post("close", number, lambda: canonical(said))
-        self.closed(number)  # raises where the session has ended
+        self.get_close(number)  # raises where the session has ended
 
     def is_over(self) -> bool:
         sent = [p.stat().st_mtime for p in (self.folder / "sent").iterdir()]

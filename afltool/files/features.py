@@ -63,7 +63,7 @@ class Features:
     header: hdf5.Header
     given_labels: Labels | None  # None of a file without labels
     row_ids: NDArray[np.bytes_]
-    data: h5py.Dataset | NDArray[Any]  # the rows, in the file, or in memory, see `in_memory`
+    data: h5py.Dataset | NDArray[Any]  # the rows, in the file, or in memory, see `load`
 
     @property
     def labels(self) -> Labels:
@@ -108,7 +108,7 @@ class Features:
         """All rows (n, d) as real numbers, float64."""
         return np.concatenate([np.zeros((0, self.dim)), *(real(X) for _, X in self.blocks())])
 
-    def derived(
+    def derived_header(
         self,
         made_by: Mapping[str, Any],
         was: Mapping[str, Any],
@@ -126,9 +126,9 @@ class Features:
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start … stop−1 as heads take them."""
-        return self.wrap(self.stored(start, stop))
+        return self.wrap(self.read_stored(start, stop))
 
-    def stored(self, start: int, stop: int) -> NDArray[Any]:
+    def read_stored(self, start: int, stop: int) -> NDArray[Any]:
         """Rows start … stop−1 as they are stored, (rows, d) int16 or float32."""
         with hdf5.damage_as_error(self.path):
             values: NDArray[Any] = self.data[start:stop]
@@ -144,10 +144,10 @@ class Features:
         return max(chunk, BLOCK_BYTES // (8 * self.dim) // chunk * chunk)
 
     def blocks(self) -> Iterator[tuple[int, Rows]]:
-        """All rows in order, as (first row, block); see `stored_blocks`."""
-        return ((start, self.wrap(values)) for start, values in self.stored_blocks())
+        """All rows in order, as (first row, block); see `iter_stored`."""
+        return ((start, self.wrap(values)) for start, values in self.iter_stored())
 
-    def stored_blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+    def iter_stored(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """All rows in order as they are stored, as (first row, block).
 
         A pass over a file compares its digest at the end and raises `CorruptFileError` if it is
@@ -155,7 +155,7 @@ class Features:
         """
         step = self.block_rows()
         starts = range(0, len(self), step)
-        parts = (self.stored(start, start + step) for start in starts)
+        parts = (self.read_stored(start, start + step) for start in starts)
         if isinstance(self.data, np.ndarray):
             yield from zip(starts, parts, strict=True)
             return
@@ -166,10 +166,10 @@ class Features:
             self.path, self.header, _with_rows(digest, self.given_labels, self.row_ids)
         )
 
-    def in_memory(self) -> Features:
+    def load(self) -> Features:
         """The same with all rows in memory, read once and checked; nobody can write into them."""
         whole = np.empty(self.data.shape, self.data.dtype)
-        for start, values in self.stored_blocks():
+        for start, values in self.iter_stored():
             whole[start : start + len(values)] = values
             progress.stop_point()
         whole.setflags(write=False)
@@ -179,7 +179,7 @@ class Features:
 def verify_features(path: Path) -> None:
     """Read every byte of a feature file and compare its digest."""
     with open_features(path) as features:
-        for _ in features.stored_blocks():
+        for _ in features.iter_stored():
             pass
 
 
@@ -395,4 +395,4 @@ def round_rows(
             found.check(columns)
     if found.shares.any():
         level = logging.WARNING if found.thin.any() else logging.INFO
-        log.log(level, "%s: rounding takes most from %s", what, found.said(columns))
+        log.log(level, "%s: rounding takes most from %s", what, found.describe(columns))

@@ -119,7 +119,7 @@ class ClientRows:
     groups: str = ""  # a digest of the groups that labels tell, too, as class + classes · group
 
     @classmethod
-    def by(cls, rows: Features, path: Path) -> ClientRows:
+    def from_partition(cls, rows: Features, path: Path) -> ClientRows:
         """A partition file applied to the rows, whatever their order."""
         p = load_matching_partition(rows, path)
         return cls(rows, p.moved(rows.by_id), p.digest(), p.rows_digest())
@@ -129,7 +129,7 @@ class ClientRows:
         return self.dealt.client.nbytes + self.dealt.effective_labels.nbytes
 
     @classmethod
-    def of_silo(cls, rows: Features, client: str | None) -> ClientRows:
+    def from_single_client(cls, rows: Features, client: str | None) -> ClientRows:
         """All rows are of one client."""
         if not client:
             raise UsageError("say whose rows these are: --partition FILE, or --client NAME")
@@ -156,7 +156,7 @@ class ClientRows:
         return replace(self, dealt=replace(self.dealt, effective_labels=labels), groups=digest)
 
     def check_groups(self, names: Sequence[str], least: int, pooled: bool) -> None:
-        """Refuse clients, or a ``pooled`` sum, of few rows of a group: counts tell of them."""
+        """Refuse clients, or a ``iter_pooled`` sum, of few rows of a group: counts tell of them."""
         at = self.dealt.effective_labels // len(self.rows.classes)
         owner = np.zeros_like(self.dealt.client) if pooled else self.dealt.client
         pairs, sizes = np.unique(np.stack([owner, at]), axis=1, return_counts=True)
@@ -171,21 +171,23 @@ class ClientRows:
         """Rows of each client."""
         return [int(n) for n in self.dealt.sizes()]
 
-    def none(self) -> Block:
+    def empty_block(self) -> Block:
         """A block without rows."""
         return self.rows.rows(0, 0), self.dealt.effective_labels[:0]
 
-    def marked(self, clients: Sequence[int]) -> NDArray[np.bool_]:
+    def rows_of_clients(self, clients: Sequence[int]) -> NDArray[np.bool_]:
         """Which rows are of some clients, bool (n,)."""
         wanted = np.zeros(len(self.dealt.names), dtype=bool)
         wanted[list(clients)] = True
         return wanted[self.dealt.client]
 
-    def pooled(self, clients: Sequence[int], task: progress.Task | None = None) -> Iterable[Block]:
+    def iter_pooled(
+        self, clients: Sequence[int], task: progress.Task | None = None
+    ) -> Iterable[Block]:
         """The rows of clients in blocks, in the file's order; at least one, which may be empty."""
-        mask = self.marked(clients)
-        yield self.none()
-        for start, block in self.rows.stored_blocks():
+        mask = self.rows_of_clients(clients)
+        yield self.empty_block()
+        for start, block in self.rows.iter_stored():
             progress.stop_point()
             here = np.flatnonzero(mask[start : start + len(block)])
             if len(here):
@@ -194,11 +196,11 @@ class ClientRows:
             if task is not None:
                 task.advance(len(block))
 
-    def each(self, clients: Sequence[int]) -> Iterator[tuple[int, Iterable[Block]]]:
+    def iter_clients(self, clients: Sequence[int]) -> Iterator[tuple[int, Iterable[Block]]]:
         """The blocks of each client in turn, reading the file once for a group of them."""
         for group in self._groups(clients):
             if len(group) == 1:
-                yield group[0], self.pooled(group)
+                yield group[0], self.iter_pooled(group)
                 continue
             values, rows = self._read(group)
             owner, labels = self.dealt.client[rows], self.dealt.effective_labels[rows]
@@ -224,9 +226,9 @@ class ClientRows:
 
     def _read(self, group: Sequence[int]) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """The rows of a group of clients and their numbers, by one pass over the file."""
-        rows = np.flatnonzero(self.marked(group))
+        rows = np.flatnonzero(self.rows_of_clients(group))
         values = np.empty((len(rows), self.rows.dim), dtype=self.rows.data.dtype)
-        for start, block in self.rows.stored_blocks():
+        for start, block in self.rows.iter_stored():
             low, high = np.searchsorted(rows, (start, start + len(block)))
             values[low:high] = block[rows[low:high] - start]
         return values, rows

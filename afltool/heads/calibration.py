@@ -98,7 +98,7 @@ class CalibratedHead(Classifier):
         """The head's probabilities, or else its scores, of rows X: (n, C)."""
         return compute_reported_scores(self.inner, self.inner.decision_function(X))
 
-    def of_values(self, V: F64) -> F64:
+    def calibrate_values(self, V: F64) -> F64:
         """The scores (n, C) of `values`."""
         known, ratios = self.state_dict(), self.inner.log_probabilities
         x = logit(V) if ratios else V
@@ -110,9 +110,9 @@ class CalibratedHead(Classifier):
         return np.log(p) if ratios else logit(p)
 
     def decision_function(self, X: Rows) -> F64:
-        return self.of_values(self.values(X))
+        return self.calibrate_values(self.values(X))
 
-    def kept(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
+    def prediction_sets(self, V: F64, coverage: float, per_class: bool) -> NDArray[np.bool_]:
         """Which classes are in the set of each row, by its `values` (n, C): its own with a chance
         of ``coverage`` at least, of all rows or ``per_class``, and at most 1/(n + 1) and the share
         of one bin more."""

@@ -282,7 +282,7 @@ class Deep(nn.Module):
         self.o = o = head.options
         real = "float64" if o.compute == FIXED else o.compute
         self.dtype = getattr(torch, real)
-        drawn = head.features.drawn(0, head._bound()[0], o.widths[0])
+        drawn = head.features.draw_weights(0, head._bound()[0], o.widths[0])
         self.first = Drawn(drawn, str(o.phi0_activation), o.fixed_bits)
         *before, last = (W.astype(real) for W in head.weights)
         make = _block if o.deepening == RESIDUAL else _cascade
@@ -300,7 +300,7 @@ class Deep(nn.Module):
 
 def _cascade(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
     """σ(Φ_t W_t B_t), or σ(Φ_t W_t Q_t B_t)."""
-    o, draw, chain, width = head.options, head.features.drawn, [Affine(W)], W.shape[1]
+    o, draw, chain, width = head.options, head.features.draw_weights, [Affine(W)], W.shape[1]
     if o.label_encoding:
         chain.append(Affine(draw(OF_LABELS + t, width, o.widths[1]).A.astype(W.dtype)))
         width = o.widths[1]
@@ -313,7 +313,7 @@ def _block(head: DeepAFLHead, t: int, W: Array) -> nn.Module:
     o, sigma = head.options, str(head.options.activation)
     hidden: nn.Module = Part(lambda x, _: activate_tensor(sigma, x))
     if not o.identity_projection:
-        hidden = Drawn(head.features.drawn(t + 1, *o.widths), sigma, o.fixed_bits)
+        hidden = Drawn(head.features.draw_weights(t + 1, *o.widths), sigma, o.fixed_bits)
     omega = head.features.omega(t)
     Z, U = (None, None) if omega is None else omega.astype(W.dtype)
     both = [Affine(one) for one in (Z, None if U is None else U.T) if one is not None]

@@ -45,7 +45,7 @@ class HeadOptions(Options):
     def as_dict(self) -> dict[str, Any]:
         """All options, as files have them."""
         gone = {k: v for k, v in self.GONE.items() if not isinstance(v, Absent)}
-        return {**self.stored(), **gone}
+        return {**self.recipe_options(), **gone}
 
     @classmethod
     def changeable(cls) -> frozenset[str]:
@@ -61,7 +61,7 @@ class HeadOptions(Options):
         """The option that needs the same clients with the same rows in every round, if it is on."""
         return self.CHEAPER if getattr(self, self.CHEAPER, False) else None
 
-    def place_of(self, phase: Phase) -> tuple[int, int]:
+    def get_layer(self, phase: Phase) -> tuple[int, int]:
         """The layer of a phase, whose sums share a draw of clients, and which of them it is."""
         second = int(phase.kind == self.SECOND)
         return (phase.number or 0) - second, second

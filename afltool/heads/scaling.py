@@ -98,7 +98,7 @@ class ScalingHead(Task):
         """Features that some row lacks."""
         return [int(j) for j in np.flatnonzero(self.state_dict()["missing"])]
 
-    def scaled(self, x: F64, missing: str, first_row: int = 0) -> F64:
+    def transform(self, x: F64, missing: str, first_row: int = 0) -> F64:
         """Rows (n, d) as they are imported; ``missing``: NaN is refused, or the mean of all sites,
         with 'indicator' beside a 0/1 column for each of `holes`."""
         known, lacks = self.state_dict(), np.isnan(x)

@@ -74,7 +74,7 @@ def score(
             if apart:
                 _add_scatters(found, head, X, y, classes)
             task.advance(len(X))
-    joined = [Scored.joined(one) for one in zip(*rated, strict=True)]
+    joined = [Scored.join(one) for one in zip(*rated, strict=True)]
     return Scores(counted, np.concatenate(predicted), joined, found)
 
 

@@ -65,7 +65,7 @@ class Rounding:
         """(d,) bool: those that are rounded to fewer than `ENOUGH` steps of their range."""
         return np.asarray(self.shares > 0.5 / ENOUGH)
 
-    def said(self, columns: Sequence[str] | None = None) -> str:
+    def describe(self, columns: Sequence[str] | None = None) -> str:
         """The feature that loses most, and how many keep few steps."""
         shares, few, j = self.shares, int(self.thin.sum()), int(self.shares.argmax())
         name = f"feature {j}" if columns is None else f"the column {columns[j]!r}"
@@ -79,7 +79,7 @@ class Rounding:
         if self.lost.any():
             raise InvalidDataError(
                 f"rounding makes {int(self.lost.sum())} of {len(self.lost)} features constant that "
-                f"vary, such as {self.said(columns)}",
+                f"vary, such as {self.describe(columns)}",
                 advice=": use --dtype float32 or more --fraction-bits, or scale the features at "
                 "all sites (afltool scale, then import --scale); --allow-constant takes them as "
                 "they are",

@@ -207,31 +207,31 @@ class Options:
     def check(self) -> None:
         """Refuse values that do not go together; those of its bases are refused, too."""
 
-    def changed(self) -> dict[str, Any]:
+    def changed_options(self) -> dict[str, Any]:
         """The options that are not their defaults, in the order of declaration."""
         every = ((name, getattr(self, name)) for name in get_fields(type(self)))
         return {k: v for k, v in every if v != get_default(type(self), k)}
 
     def needs(self, name: str, *others: str) -> None:
         """Refuse an option that is given without one of the others."""
-        if name in self.changed() and not self.changed().keys() & set(others):
+        if name in self.changed_options() and not self.changed_options().keys() & set(others):
             known = " or ".join(map(flag, others))
             raise UsageError(f"{flag(name)} is used only with {known}: give that, or leave it out")
 
     def excludes(self, name: str, *others: str) -> None:
         """Refuse an option that is given beside one of the others."""
-        changed = self.changed().keys()
+        changed = self.changed_options().keys()
         if name in changed and (both := [one for one in others if one in changed]):
             also = flag(both[0])
             raise UsageError(f"{flag(name)} is not used with {also}: leave one of them out")
 
     def only_where(self, name: str, other: str, value: Any) -> None:
         """Refuse an option that is given where another one has not this value."""
-        if name in self.changed() and (found := getattr(self, other)) != value:
+        if name in self.changed_options() and (found := getattr(self, other)) != value:
             needed = f"{flag(other)} {value}; found {found}"
             raise UsageError(f"{flag(name)} is used only with {needed}: leave it out")
 
-    def stored(self, *but: str) -> dict[str, Any]:
+    def recipe_options(self, *but: str) -> dict[str, Any]:
         """The options by `key_of`, as files and recipes hold them: no inputs, outputs, `Absent`.
 
         ``but``: options in whose place the stage puts what follows from them.

@@ -75,7 +75,7 @@ class Tracked(Options):
 
 def list_option_files(options: Options) -> Iterator[Named]:
     """The files that options name."""
-    return files_in(type(options), options.changed())
+    return files_in(type(options), options.changed_options())
 
 
 def refuse_files(every: Iterable[Named]) -> None:

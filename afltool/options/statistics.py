@@ -41,7 +41,7 @@ class LocalStatsOptions(Threads):
     def check(self) -> None:
         for name in ("partition", "only", "participation"):
             self.excludes(name, "client")
-        idle = {"participation_kind", "participation_seed"} & self.changed().keys()
+        idle = {"participation_kind", "participation_seed"} & self.changed_options().keys()
         for name in sorted(idle) if self.participation == 1.0 else ():  # a study has it for all
             base.log_unused(name, "participation")
         self.needs("held_out", "sum")

@@ -187,7 +187,7 @@ class RunConfig:
             object.__setattr__(self, name, part)
         object.__setattr__(self, "head_options", theirs)
 
-    def given(self) -> dict[str, Any]:
+    def given_options(self) -> dict[str, Any]:
         """The options that are not their defaults, by flat name; they make an equal run again."""
         values: dict[str, Any] = {}
         for name, f in FIELDS.items():
@@ -209,11 +209,13 @@ class RunConfig:
         own = None if self.first_head else options_class(self.own.head)
         theirs = {} if own is None else {name: (own, name) for name in get_fields(own)}
         known = {**theirs, **{name: f[1:] for name, f in FIELDS.items()}}
-        every = self.given().items()
+        every = self.given_options().items()
         return RunConfig(**{k: absolute(*known[k], v) if k in known else v for k, v in every})
 
     def to_toml(self) -> str:
-        return "".join(f"{toml_line(name, value)}\n" for name, value in self.given().items())
+        return "".join(
+            f"{toml_line(name, value)}\n" for name, value in self.given_options().items()
+        )
 
     @property
     def first_head(self) -> Path | None:
@@ -259,7 +261,7 @@ def with_features(config: RunConfig) -> RunConfig:
     from ..files.hdf5 import read_header
     from ..stages._direct import feature_file
 
-    own, given = config.own, config.given()
+    own, given = config.own, config.given_options()
     if own.train_features is None or own.test_features is None:
         return config
     train = feature_file(own.train_features, config.table)

@@ -39,10 +39,10 @@ def run(
     check_own_files(config, folder, overwrite)
     make_folder(folder.root)
     made = made or StepCache()
-    event("run_begun", folder=folder.root, what="run", options=config.given())
+    event("run_begun", folder=folder.root, what="run", options=config.given_options())
     with parallel.thread_limit(config.here.threads):
         files = Files(config.here.room(made.processes))
-        _Run(config, folder, overwrite, made, files).all()
+        _Run(config, folder, overwrite, made, files).run_all()
     log_done(folder.root)
     return folder.root
 
@@ -58,7 +58,7 @@ class _Run:
         self.heads: list[Path] = []  # after each round
         self.uploads: list[dict[str, Any]] = []  # of each round
 
-    def all(self) -> None:
+    def run_all(self) -> None:
         if self.overwrite or not self.folder.options.exists():
             keep_options(self.config, self.folder.options)
         plan = next_steps(self.config, self.folder, self.phase)
@@ -77,12 +77,12 @@ class _Run:
         return self.files.head(head).head.phase()
 
     def carry_out(self, steps: list[Step]) -> None:
-        ways = {"head": self.first_head, "solve": self.solved, "evaluate": self.measured}
+        ways = {"head": self.first_head, "solve": self.after_solve, "evaluate": self.measure}
         for step in steps:
             where = {"folder": self.folder.root, "step": step.name}
             event("step_begun", **where)
             begun, worked = time.perf_counter(), time.process_time()
-            made = ways.get(step.stage.name, self.once)(step)
+            made = ways.get(step.stage.name, self.run_once)(step)
             path = made.path
             seconds, worked = time.perf_counter() - begun, time.process_time() - worked
             took = {"seconds": round(seconds, 3), "processor_seconds": round(worked, 4)}
@@ -90,19 +90,19 @@ class _Run:
             event("step_done", **where, path=path, kind=step.stage.writes, **took)
             log.info("%s: %s %s (%.1f s)", step.name, path, made.how, seconds)
 
-    def once(self, step: Step) -> Artifact:
+    def run_once(self, step: Step) -> Artifact:
         return self.made.carry_out(step, self.overwrite, self.files)
 
     def first_head(self, step: Step) -> Artifact:
         place = self.folder.first_head
         if not self.overwrite and serves(self.config, place):
             return Artifact(place)  # what was gathered for it is
-        return self.once(step)
+        return self.run_once(step)
 
-    def solved(self, step: Step) -> Artifact:
+    def after_solve(self, step: Step) -> Artifact:
         """The head after a round; with it nothing asks for the sums and the head before again."""
         self.uploads.append(self.upload(len(self.heads) + 1))
-        made = self.once(step)
+        made = self.run_once(step)
         self.heads.append(made.path)
         for path in step.inputs.values():
             assert isinstance(path, Path)
@@ -122,7 +122,7 @@ class _Run:
             entry |= {"mean_file": round(sum(sizes) / len(sizes)), "files": len(sizes)}
         return entry
 
-    def measured(self, step: Step) -> Artifact:
+    def measure(self, step: Step) -> Artifact:
         """Metrics of the last head; with --each-round also the accuracies after every round."""
         files: Any = step.inputs
         with self.files.reading():

@@ -68,7 +68,7 @@ class Step:
             named: dict[str, Any] = {self.stage.parts.option: str(self.part)}
             options = replace(options, **named)
         own = dict.fromkeys(("head_options", "settings"), self.head_options)
-        return self.stage.call_of(self.inputs, options, self.out, overwrite=overwrite, **own)
+        return self.stage.make_call(self.inputs, options, self.out, overwrite=overwrite, **own)
 
     def make(self, overwrite: bool = False, files: Files | None = None) -> Artifact:
         with self.stage.function.opened(self.call(overwrite), files) as job:
@@ -82,7 +82,7 @@ class Step:
         inputs = [
             str(path) for one in plain for path in (one if isinstance(one, tuple) else (one,))
         ]
-        values = {**named, **self.options.changed(), **self.head_options}
+        values = {**named, **self.options.changed_options(), **self.head_options}
         if self.stage.parts is not None and self.part is not None:
             values[self.stage.parts.option] = self.part  # last
         return [self.stage.name, *inputs, *option_words(values), "-o", str(self.out)]

@@ -37,7 +37,7 @@ def feature_file(
     `UsageError`: options of tables beside a feature file; others as `import`.
     """
     own = {f.name for f in fields(NamedRows)} | {"dtype", "fraction_bits", "classes"}
-    given = {name: value for name, value in o.changed().items() if name in own}
+    given = {name: value for name, value in o.changed_options().items() if name in own}
     if not is_foreign(path):
         if given:
             raise UsageError(

@@ -40,9 +40,9 @@ def aggregate(o: Aggregate, files: Files) -> Job:
     if not o.allow_repeats:
         _check_equal(plus)
     kept, held = _split_validation(plus, o.held_out is not None)
-    targets = [Target(o.out, _recipe(kept, minus, o.stored()), (kept, minus))]
+    targets = [Target(o.out, _recipe(kept, minus, o.recipe_options()), (kept, minus))]
     if o.held_out is not None:
-        targets.insert(0, Target(o.held_out, _recipe(held, [], o.stored()), (held, [])))
+        targets.insert(0, Target(o.held_out, _recipe(held, [], o.recipe_options()), (held, [])))
 
     def compute(todo: Sequence[Target]) -> None:
         for one in todo:

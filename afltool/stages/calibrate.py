@@ -57,5 +57,5 @@ def calibrate(o: Calibrate, files: Files) -> Job:
             )
 
     inputs = {"head": header["digest"], "counts": read.statistics.digest()}
-    made_by = recipe("calibrate", o.stored(), inputs)
-    return Job.one(o.out, made_by, compute)
+    made_by = recipe("calibrate", o.recipe_options(), inputs)
+    return Job.for_file(o.out, made_by, compute)

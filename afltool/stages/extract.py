@@ -56,7 +56,7 @@ def extract(o: ExtractOptions, files: Files) -> Job:
         log.info("extract: %s", network)
         _Extraction(request, network, made_by).run(path)
 
-    return Job.one(path, made_by, write)
+    return Job.for_file(path, made_by, write)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class _Extraction:
 
     def run(self, path: Path) -> None:
         """Extract every image not yet in the partial file, and finish the file."""
-        n, how = len(self.indices), get_engine_facts(self.network.where())
+        n, how = len(self.indices), get_engine_facts(self.network.describe_engine())
         recipe = Digest().json("recipe", strict(self.made_by)).hex()
         key = f"{how} in steps of {self.network.engine.step} with the recipe {recipe}"
         with writing_features(path, self.space, key) as writer:
@@ -137,7 +137,7 @@ class _Extraction:
         listed = [{"row": named[i].decode(errors="replace"), "why": why} for i, why in skipped]
         return {
             "recipe": self.made_by,
-            "provenance": provenance(**self.network.where()),
+            "provenance": provenance(**self.network.describe_engine()),
             "space": self.space,
             "classes": list(self.dataset.classes),
             "source": {
@@ -185,4 +185,4 @@ def backbone(o: Backbone, files: Files) -> Job:
         frozen.save(out)
         log.info("backbone: %s, %d features an image, %s", name, frozen.dim, frozen.weights)
 
-    return Job.one(out, made_by, write)
+    return Job.for_file(out, made_by, write)

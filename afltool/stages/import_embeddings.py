@@ -57,7 +57,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         like = read_header(o.like, "features")
         if "scaling" in like["space"]:
             raise UsageError(f"{o.like} is scaled: give --scale FILE, its scaling, and no --like")
-        o = replace(o, **options_as(o.changed(), like, o.unlabeled))
+        o = replace(o, **options_as(o.changed_options(), like, o.unlabeled))
     x = open_embeddings(path, o)
     classes, y = _labeled(path, x, o)
     space = make_space(x, o.backbone, o.dtype, o.bits)
@@ -82,7 +82,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
 
     def scaled(first: int, rows: NDArray[Any]) -> F64:
         wide = np.asarray(rows, dtype=np.float64)
-        return wide if scaling is None else scaling.scaled(wide, o.missing, first)
+        return wide if scaling is None else scaling.transform(wide, o.missing, first)
 
     def write() -> None:
         allowed = o.allow_constant or o.unlabeled
@@ -90,7 +90,7 @@ def import_embeddings(o: Import, files: Files) -> Job:
         ids = _row_ids(path, x.row_ids, len(x))
         RowStream("import", header, y, ids, partial(round_rows, *of)).write(o.out)
 
-    return Job.one(o.out, made_by, write)
+    return Job.for_file(o.out, made_by, write)
 
 
 def _recipe(path: Path, o: Import, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _recipe(path: Path, o: Import, facts: Mapping[str, Any]) -> dict[str, Any]:
     named |= {} if o.row_ids is None else {"row_ids": o.row_ids}
     inputs = {"embeddings": file_sha256(path), **READERS.version(path.suffix)}
     inputs |= {} if o.labels is None else {"labels": file_sha256(o.labels)}
-    return recipe("import", {**facts, **named, **o.stored(*RESOLVED)}, inputs)
+    return recipe("import", {**facts, **named, **o.recipe_options(*RESOLVED)}, inputs)
 
 
 def _parts(x: Embeddings) -> Parts:
@@ -283,7 +283,7 @@ def scale(o: Scale, files: Files) -> Job:
     source, space = file_sha256(rows), make_space(x, o.backbone)
     chosen = ScalingOptions(unit_bits=o.unit_bits)
     options = {"clients": [name], **chosen.as_dict(), "keys": [o.x, o.y, o.row_ids]}
-    options |= o.stored("backbone", "client", "unit_bits")
+    options |= o.recipe_options("backbone", "client", "unit_bits")
     made_by = recipe("scale", options, {"features": source, "space": space})
     place = o.out / names.file_of_name(name)
     head = ScalingHead(chosen).bind(space["dim"], len(ROWS))
@@ -305,9 +305,9 @@ def scale(o: Scale, files: Files) -> Job:
         if found.lost.any():
             raise InvalidDataError(
                 f"{rows}: units of 2^-{o.unit_bits} make {int(found.lost.sum())} features constant "
-                f"that vary, such as {found.said(columns)}: let all sites take more --unit-bits"
+                f"that vary, such as {found.describe(columns)}: let all sites take more --unit-bits"
             )
         make_folder(o.out)
         write_statistics(place, made_by, sums)
 
-    return Job.one(place, made_by, compute)
+    return Job.for_file(place, made_by, compute)

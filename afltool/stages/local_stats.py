@@ -91,7 +91,7 @@ def make_job(
     if header is not None:
         check_fits(o.head, header, rows)
     if o.partition is None:
-        clients = ClientRows.of_silo(rows, o.client)
+        clients = ClientRows.from_single_client(rows, o.client)
     else:
         clients = files.clients(rows, o.partition)
     head = head.bind(rows.dim, len(rows.classes))
@@ -100,14 +100,14 @@ def make_job(
         clients.check_groups(head.groups, head.options.as_dict()["min_group"], o.sum)
     check_participation(head, o)
     # A draw for each layer of the head; of its second sums it may be another one.
-    layer, turn = head.options.place_of(naming.Phase(head.phase() or ""))
+    layer, turn = head.options.get_layer(naming.Phase(head.phase() or ""))
     turn *= o.participation_kind == "inconsistent"
     held = clients.dealt.held_out
     drawn = draw_clients(held, o.participation, o.participation_seed or 0, layer, turn)
     chosen = chosen_clients(drawn, o.only, clients.dealt.names)
     _check_min_rows(clients, chosen, o.min_rows)
     gathering = _Gathering(clients, head, o, files, [clients.dealt.names[k] for k in chosen])
-    return gathering.sums(chosen) if o.sum else gathering.each(chosen)
+    return gathering.sums(chosen) if o.sum else gathering.write_clients(chosen)
 
 
 def check_participation(head: Head, o: LocalStatsOptions) -> None:
@@ -116,7 +116,7 @@ def check_participation(head: Head, o: LocalStatsOptions) -> None:
     So is a second draw in a layer, for a head whose layers have one sum.
     """
     needing, share = head.options.same_clients, o.participation
-    two_sums = any(turn for _, turn in map(head.options.place_of, head.schedule()))
+    two_sums = any(turn for _, turn in map(head.options.get_layer, head.schedule()))
     if share < 1 and o.participation_kind == "inconsistent" and not two_sums:
         raise UsageError(
             f"--participation-kind inconsistent is for heads with two sums per layer, such as "
@@ -167,11 +167,15 @@ class _Gathering:
     def recipe(self, clients: Sequence[int]) -> dict[str, Any]:
         names = sorted(self.dealt.names[k] for k in clients)
         o = self.options
-        chosen = o.stored() if isinstance(o, LocalStats) else o.to(LocalStatsOptions).stored()
+        chosen = (
+            o.recipe_options()
+            if isinstance(o, LocalStats)
+            else o.to(LocalStatsOptions).recipe_options()
+        )
         options = {**chosen, "clients": names, "gamma": self.gamma}
         return recipe("local-stats", options, self.inputs)
 
-    def who(self, clients: Sequence[int]) -> dict[ClientId, Client]:
+    def list_clients(self, clients: Sequence[int]) -> dict[ClientId, Client]:
         """The clients by name, with what is recorded of each."""
         c, source, found = self.clients, self.rows.header["digest"], {}
         apart = self.dealt.held_out
@@ -183,12 +187,12 @@ class _Gathering:
             found[ClientId(self.dealt.names[k], c.partition)] = Client(*record)
         return found
 
-    def gathered(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
+    def gather(self, blocks: Iterable[Block], clients: Sequence[int], part: str) -> Statistics:
         """The statistics of clients, with what they may be added to; ``part`` of the task."""
-        carried = self.files.carried(self.task, part)
-        who = self.who(clients)
+        carried = self.files.take_rows(self.task, part)
+        who = self.list_clients(clients)
         statistics, left = statistics_of(self.head, blocks, who, self.context, carried)
-        self.files.left(self.task, part, left)
+        self.files.keep_rows(self.task, part, left)
         if isinstance(self.options, LocalStats) and self.options.law == "pairwise":
             from ..math.pairwise import compute_upload
 
@@ -214,13 +218,13 @@ class _Gathering:
                 of, part = one.of
                 begun = time.perf_counter()
                 with progress.task("local-stats", len(self.rows), "rows") as task:
-                    s = self.gathered(self.clients.pooled(of, task), of, part)
+                    s = self.gather(self.clients.iter_pooled(of, task), of, part)
                 took = round(time.perf_counter() - begun, 3) if self.clients.partition else None
                 self.files.keep(one.path, write_statistics(one.path, one.recipe, s, took))
 
         return Job(targets, compute)
 
-    def each(self, chosen: Sequence[int]) -> Job:
+    def write_clients(self, chosen: Sequence[int]) -> Job:
         """One file for each client."""
         names, sizes, out = self.dealt.names, self.clients.sizes, self.options.out
         if FOLDS:
@@ -241,15 +245,15 @@ class _Gathering:
 
             def work(one: tuple[int, Iterable[Block]]) -> None:
                 k, blocks = one
-                s = self.gathered(blocks, [k], names[k])
+                s = self.gather(blocks, [k], names[k])
                 write_statistics(of[k].path, of[k].recipe, s)
 
             # All threads work on the blocks of one client; then each on a client of one block.
             block = self.rows.block_rows()
             large, small = ([k for k in of if (sizes[k] > block) == one] for one in (True, False))
             done, room = len(chosen) - len(todo), self.head.room
-            together = map(work, self.clients.each(large))
-            apart = self.clients.each(small), lambda one: square + room(sizes[one[0]])
+            together = map(work, self.clients.iter_clients(large))
+            apart = self.clients.iter_clients(small), lambda one: square + room(sizes[one[0]])
             with progress.task("local-stats", len(chosen), "clients", done) as task:
                 for _ in chain(together, parallel.map_threads(work, *apart)):
                     task.advance()

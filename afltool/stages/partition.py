@@ -27,7 +27,7 @@ def partition(o: Asked, files: Files) -> Job:
     rows = files.features(o.features)
     order = canonical_order(rows.row_ids)
     ids, labels, classes = rows.row_ids[order], rows.labels[order], rows.classes
-    settings = o.to(PartitionOptions).stored("column")
+    settings = o.to(PartitionOptions).recipe_options("column")
     shown = {k: v for k, v in settings.items() if v not in (None, False, 0.0) or k == "seed"}
     inputs: dict[str, Any] = {"rows": rows_digest(ids, labels), "classes": list(classes)}
     inputs |= SCHEMES.version(shown["scheme"])

@@ -140,4 +140,4 @@ DRAW: dict[str, Callable[[Picture], Path]] = {
 def plot(o: Picture, files: Files) -> Job:
     """A picture of one of `look.KINDS`; the name of its file is checked before anything is read."""
     check_picture(o.out, o)
-    return Job.one(o.out, FOR_PEOPLE, lambda: DRAW[o.kind](o))
+    return Job.for_file(o.out, FOR_PEOPLE, lambda: DRAW[o.kind](o))

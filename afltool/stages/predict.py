@@ -53,7 +53,7 @@ def predict(o: Predict, files: Files) -> dict[str, Any]:
     ):
         room = solved.room
         for block, scored in parallel.map_threads(
-            scorer.scored, blocks, lambda b: room(len(b.names))
+            scorer.score_batch, blocks, lambda b: room(len(b.names))
         ):
             append(scorer.rows(block, scored))
             task.advance(len(block.names))
@@ -82,6 +82,6 @@ def _list_named(o: Predict, tables: bool) -> Sequence[Named]:
         (lists, o.OF_TABLES, "a table of images as input"),
         (tables, o.OF_FEATURES, "a table or an archive of features as input"),
     ):
-        if not there and (given := sorted(o.changed().keys() & used)):
+        if not there and (given := sorted(o.changed_options().keys() & used)):
             raise UsageError(f"{flag(given[0])} is used only with {what}: leave it out")
     return parts

@@ -43,15 +43,15 @@ def convert(o: Convert, files: Files) -> Job:
     space = {**given, "dtype": o.dtype, "fraction_bits": o.bits}
     before = {"digest": rows.header["digest"]}
     before |= {name: given[name] for name in ("dtype", "fraction_bits")}
-    options = {"space": space, **o.stored("dtype", "fraction_bits")}
+    options = {"space": space, **o.recipe_options("dtype", "fraction_bits")}
     made_by = hdf5.recipe("convert", options, rows.meaning)
     was = {"converted": rows.header["provenance"]}
-    header = rows.derived(made_by, was, space, converted_from=before)
+    header = rows.derived_header(made_by, was, space, converted_from=before)
     allowed = o.allow_constant or space.get("preprocessing") is not None
     of = "convert", o.features, space, rows.blocks, lambda _, X: real(X)
     blocks = partial(round_rows, *of, allowed=allowed)
     stream = RowStream("convert", header, rows.given_labels, rows.row_ids, blocks)
-    return Job.one(o.out, made_by, lambda: stream.write(o.out))
+    return Job.for_file(o.out, made_by, lambda: stream.write(o.out))
 
 
 @StageFunction
@@ -80,7 +80,7 @@ def split(o: Split, files: Files) -> Job:
     if groups is not None:
         inputs["groups"] = Digest().json("groups", groups).hex()
     places = {part: folder / f"{path.stem}-{part}.h5" for part in PARTS}
-    options = {part: {"part": part, **o.stored("group")} for part in PARTS}
+    options = {part: {"part": part, **o.recipe_options("group")} for part in PARTS}
     targets = [Target(places[p], hdf5.recipe("split", options[p], inputs), p) for p in PARTS]
 
     def compute(todo: Sequence[Target]) -> None:
@@ -108,10 +108,10 @@ def _stream(rows: Features, target: Target, mine: NDArray[np.bool_]) -> RowStrea
     """The rows of a part, as they are stored; each pass compares the digest of the whole."""
     was: dict[str, Any] = {"split": rows.header["provenance"]}
     cut = {"digest": rows.header["digest"], **target.recipe["options"]}
-    header = rows.derived(target.recipe, was, split=target.of, split_from=cut)
+    header = rows.derived_header(target.recipe, was, split=target.of, split_from=cut)
 
     def blocks() -> Iterator[NDArray[Any]]:
-        for start, values in rows.stored_blocks():
+        for start, values in rows.iter_stored():
             yield values[mine[start : start + len(values)]]
 
     return RowStream("split", header, rows.labels[mine], rows.row_ids[mine], blocks)
@@ -143,14 +143,14 @@ def merge(o: Merge, files: Files) -> Job:
             log.warning("merge: the last bits of these shards may differ: %s", "; ".join(engines))
         was = {"merged": len(parts), "parts": parts[0].header["provenance"], "engines": engines}
         skipped = [one for p in parts for one in p.header["source"]["skipped"]]
-        header = parts[0].derived(made_by, was, shard=None, skipped=skipped)
+        header = parts[0].derived_header(made_by, was, shard=None, skipped=skipped)
         given = [p.given_labels for p in parts if p.given_labels is not None]
         labels = np.concatenate(given) if given else None
         ids = np.concatenate([p.row_ids for p in parts])
-        blocks = (values for part in parts for _, values in part.stored_blocks())
+        blocks = (values for part in parts for _, values in part.iter_stored())
         RowStream("merge", header, labels, ids, lambda: blocks).write(o.out)
 
-    return Job.one(o.out, made_by, write)
+    return Job.for_file(o.out, made_by, write)
 
 
 def _whole(header: hdf5.Header) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Job:
     result: Any = None
 
     @classmethod
-    def one(cls, path: Path, recipe: Recipe, write: Callable[[], Any]) -> Job:
+    def for_file(cls, path: Path, recipe: Recipe, write: Callable[[], Any]) -> Job:
         """Of a single file."""
         return cls([Target(path, recipe)], lambda _: write())
 
@@ -119,14 +119,14 @@ class Files:
         if not isinstance(rows, Features):
             rows = self._open.enter_context(open_features(path))
             if again and self.room.take(rows.nbytes):
-                rows = self._kept[path] = rows.in_memory()
+                rows = self._kept[path] = rows.load()
         return rows
 
     def clients(self, rows: Features, partition: Path) -> ClientRows:
         """Whose rows these are, by a partition."""
-        known = self._read(partition, ClientRows, partial(ClientRows.by, rows))
+        known = self._read(partition, ClientRows, partial(ClientRows.from_partition, rows))
         if known.rows.meaning != rows.meaning:
-            known = ClientRows.by(rows, partition)
+            known = ClientRows.from_partition(rows, partition)
         return replace(known, rows=rows)
 
     def _read(self, path: Path, kind: type[Content], load: Callable[[Path], Content]) -> Content:
@@ -149,14 +149,14 @@ class Files:
         if (known := self._kept.pop(path, None)) is not None:
             self.room.take(-known.nbytes)
 
-    def carried(self, task: str, part: str) -> Carried:
+    def take_rows(self, task: str, part: str) -> Carried:
         """What the round before left of a part of a task, such as a client."""
         before, kept = self._carried.get(part, ("", NOTHING))
         if before != task:
             kept.forget()
         return kept if before == task else Carried(room=self.room)
 
-    def left(self, task: str, part: str, carried: Carried) -> None:
+    def keep_rows(self, task: str, part: str, carried: Carried) -> None:
         """Keep what a round has left, for the next one."""
         self._carried[part] = task, carried
 

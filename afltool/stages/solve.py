@@ -30,7 +30,7 @@ def head(o: NewHead, files: Files) -> Job:
     new = heads.new_head(o.name, o.head_options)
     options = {"name": o.name, **new.options.as_dict()}
     made_by = recipe("head", options, HEADS.version(o.name))
-    return Job.one(o.out, made_by, lambda: heads.save_head(o.out, new, made_by))
+    return Job.for_file(o.out, made_by, lambda: heads.save_head(o.out, new, made_by))
 
 
 @StageFunction
@@ -79,9 +79,9 @@ def solve(o: Solve, files: Files) -> Job:
     if start.not_in_digest:  # it remembers who may take part in later rounds
         inputs["clients"] = Digest().array("marks", marks(total), "<i8").hex()
     rule = get_ridge_rule(start.options, held is not None)
-    options = {**start.options.as_dict(), **FIXED, **rule, **o.stored()}
+    options = {**start.options.as_dict(), **FIXED, **rule, **o.recipe_options()}
     made_by = recipe("solve", options, inputs)
-    return Job.one(o.out, made_by, compute)
+    return Job.for_file(o.out, made_by, compute)
 
 
 def _find_head(statistics: Statistics, o: Solve, files: Files) -> tuple[Head, Mapping[str, Any]]:

@@ -54,7 +54,7 @@ class Stage:
         """The roles of its inputs that have no name on the command line."""
         return positional(self.call)
 
-    def call_of(
+    def make_call(
         self, inputs: Mapping[str, Input], options: Options, out: Path | None, **more: Any
     ) -> Any:
         """The options with the files, as the job of the stage takes them."""

@@ -16,13 +16,15 @@ def main(at):
     rows = of_sites(at / "rows")
     options = {"layers": 1, "width": 8, "compute": "fixed"}
     trial = Trial(at, rows, head="deepafl", options=options)
-    while trial.server.known() < 2:
+    while trial.server.newest_round() < 2:
         trial.turn()
     for _ in range(2):
         for name in SITES:
             trial.join(name)
     rounds = len(trial.server.head(1).schedule())
-    premise(rounds == 3 and trial.member("north").known() == 2, f"three rounds, found {rounds}")
+    premise(
+        rounds == 3 and trial.member("north").newest_round() == 2, f"three rounds, found {rounds}"
+    )
     head, total = trial.server.head(2), trial.server.total(1)
     said = {
         "close": trial.server.close_digest(1),
@@ -49,7 +51,7 @@ def main(at):
     trial.path("done", 2, "office").unlink()
     ends = {}
     trial.path("done", 4, "office").unlink()
-    while trial.server.known() < 4:
+    while trial.server.newest_round() < 4:
         trial.server.turn()
         ends |= {n: outcome(lambda n=n: trial.join(n)) for n in SITES}
     trial.post("office", "done", 4, canonical(said))
@@ -57,7 +59,7 @@ def main(at):
         (trial.site(name) / "taken" / "004-done-office").unlink(missing_ok=True)
         ends[name] = outcome(lambda n=name: trial.join(n, anew=True))
     print("at the last round north is told:", ends["north"])
-    premise(trial.member("north").known() == 4, "the rounds are over")
+    premise(trial.member("north").newest_round() == 4, "the rounds are over")
     refused = all(kind == "stops" and "another end" in text for kind, text in ends.values())
     if signed or files or early or not refused:
         return True, f"an end of 1 of {rounds} rounds holds: {signed} {files} {ends['north']}"

@@ -88,7 +88,7 @@ def main(at):
     premise(end == ("waits", ""), f"the same rows are summed again: {end}")
 
     trial = Trial(at / "rounds", rows, head="softmax", threshold=4, options={"rounds": 4})
-    while "north" not in trial.parties or trial.parties["north"].known() < 3:
+    while "north" not in trial.parties or trial.parties["north"].newest_round() < 3:
         trial.turn()
     other = features(at / "rows", "other", *clusters(41, seed=9), ["c0", "c1", "c2"])
     os.replace(other, rows["north"])

@@ -51,7 +51,7 @@ def play(at, rows, protection, kind, how):
                     lambda n=name: trial.join(n))  # fmt: skip
                 told[name] = outcome(turn)
     later = trial.server.path_of("close", 1, "office").exists()
-    inside = trial.server.closed(1 if later else 0)
+    inside = trial.server.get_close(1 if later else 0)
     named = " | ".join([*lines, *(text for kind, text in told.values() if kind != "waits")])
     over = all((trial.site(n) / "head-2.h5").exists() for n in ("north", "south", "west"))
     blamed = [

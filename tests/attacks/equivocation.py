@@ -120,7 +120,7 @@ def two_sums(at):
                 liar.second(name, inside, closes[name])
     answered = [name.removeprefix("001-shares-") for name in f.sent("001-shares*")]
     print("told of each other's absence; answers of", answered)
-    return len({canonical(f.sites[n].closed(1)) for n in answered})
+    return len({canonical(f.sites[n].get_close(1)) for n in answered})
 
 
 def main(at):

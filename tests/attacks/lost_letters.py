@@ -23,7 +23,9 @@ def of_member(at, anew):
     trial.server.close(1)
     for name in ("west", "north", "south", "office", "north", "south"):
         trial.serve() if name == "office" else trial.join(name)
-    premise(trial.server.known() == 2 and trial.member("north").known() == 2, "they go on")
+    premise(
+        trial.server.newest_round() == 2 and trial.member("north").newest_round() == 2, "they go on"
+    )
     premise(not (trial.site("west") / "total-1.h5").exists(), "west has not read all sums")
     trial.path("sums", 1, "north").unlink()
     with heard() as lines:
@@ -52,8 +54,8 @@ def of_all(at, anew):
     lost = set()
     for _ in range(60):
         trial.turn()
-        if trial.server.known() not in lost:
-            lost.add(trial.server.known())
+        if trial.server.newest_round() not in lost:
+            lost.add(trial.server.newest_round())
             for path in trial.place.iterdir():
                 path.unlink()
     premise(len(lost) == 4, f"everything was lost in each round: {lost}")

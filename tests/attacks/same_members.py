@@ -49,7 +49,7 @@ def sums_of_others(trial, join):
             kind, said[name] = outcome(trial.serve if name == "office" else partial(join, name))
             premise(kind != "crash", said[name])
     west = trial.member("west")
-    if (last := west.known() - 1) == 0:
+    if (last := west.newest_round() - 1) == 0:
         premise(not list(trial.place.glob("001-sums-north")), "nothing of north has left")
         print(f"{trial.place.name}: {said['north']}")
         return None

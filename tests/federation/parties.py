@@ -106,7 +106,7 @@ class Federation:
 
     def until(self, number):
         """Turns of all until the server is in this round."""
-        while self.server.turn() and self.server.known() < number:
+        while self.server.turn() and self.server.newest_round() < number:
             self.turn(*self.names)
         return self
 
@@ -141,7 +141,7 @@ class Federation:
         return head
 
     def solved(self, name):
-        return self.party(name).head(self.party(name).known())
+        return self.party(name).head(self.party(name).newest_round())
 
     def is_pooled(self, *names, of=()):
         """Whether the server and these sites, or all, have the head of ``of``'s rows, or theirs."""

@@ -86,7 +86,7 @@ def grouped(path):
     """TABLE:COLUMN with the group of each row of a feature file."""
     with open_features(path) as opened:
         ids = [one.decode() for one in opened.row_ids]
-        of = [("icu", "ward")[k] for k in opened.stored(0, len(opened))[:, 0] % 2]
+        of = [("icu", "ward")[k] for k in opened.read_stored(0, len(opened))[:, 0] % 2]
     lines = [f"{one},{group}" for one, group in zip(ids, of, strict=True)]
     path.with_suffix(".csv").write_text("\n".join(["row,unit", *lines]) + "\n")
     return f"{path.with_suffix('.csv')}:unit"

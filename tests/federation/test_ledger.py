@@ -163,8 +163,8 @@ def test_noise_is_spent_before_others_can_open_it(tmp_path):
     f = Federation(tmp_path, n=4, threshold=3, noise=NOISE).rolled()
     f.turn(*f.names, "server")
     f.run("server", *f.names[:3])
-    assert f.server.known() == 2
-    assert "site-03" in f.server.closed(1)
+    assert f.server.newest_round() == 2
+    assert "site-03" in f.server.get_close(1)
     assert not f.sent("001-shares-site-03")
     assert spent(f, "site-03")[0] > 0
 
@@ -183,7 +183,7 @@ def test_noise_is_added_to_every_number():
     for name, part in {**parts, "counts": moved[39:]}.items():
         least = 0.1 if len(part) > 5 else 0.0  # three counts are 0 by chance now and then
         assert least <= np.sqrt((part**2).mean() / 3) < 2.5, name
-    drawn = np.stack([noise.drawn(layout) for _ in range(400)]).std(axis=0)
+    drawn = np.stack([noise.draw(layout) for _ in range(400)]).std(axis=0)
     assert np.abs(drawn / sigma - 1).max() < 0.2
     ridges = {noise.ridge(exact.arrays["gram"], 4.0**-BITS * (1 + k * 2**-50), 5) for k in range(5)}
     assert len(ridges) == 1  # eigenvalues of another machine

@@ -29,7 +29,7 @@ WIDE = ("random-features", {"width": 400, "compute": "fixed", "ridge": 1.0})
 def test_everybody_has_the_head_of_the_pooled_rows(head, protection, n):
     f = played(head, n=n, protection=protection)
     assert f.is_pooled()
-    site, number = f.sites["site-01"], f.server.known()
+    site, number = f.sites["site-01"], f.server.newest_round()
     assert {site.take("done", number, name) for name in f.keys} == {site.result(number)}
 
 
@@ -156,7 +156,7 @@ def check_boxes(f, key, hellos):
     """Of each secret a thief opens the one share that its member holds, and no other."""
     for giver, hello in hellos.items():
         offer = masking.Offer.of(f.agreed, 1, giver, hello)
-        assert any(offer.held(key)["pairs"])
+        assert any(offer.decrypt_shares(key)["pairs"])
         for holder in f.agreed.members:
             for theirs in (offer.data[64:96], holder.agreeing, offer.public):
                 if holder.name != key.name:
@@ -198,11 +198,11 @@ def test_fewer_than_t_shares_open_nothing(tmp_path):
         f.agreed, 1, "site-00", masking.make_offer(f.agreed, 1, "site-00", drawn)
     )
     for kind, secret in (("own", drawn[32:]), ("pairs", drawn[:32])):
-        shares = {n: offer.held(f.keys[n])[kind] for n in f.names}
+        shares = {n: offer.decrypt_shares(f.keys[n])[kind] for n in f.names}
         for some in (one for k in range(1, 6) for one in combinations(f.names, k)):
             joined = masking.join({f.agreed.places[n]: shares[n] for n in some})
             assert (joined == secret) == (len(some) >= 3)
-            opened = offer.opened(kind, {n: shares[n] for n in some})[0]
+            opened = offer.combine_shares(kind, {n: shares[n] for n in some})[0]
             assert opened == (secret if len(some) >= 3 else None)
-            lied = offer.opened(kind, {**shares, **{n: bytes(33) for n in some}})
+            lied = offer.combine_shares(kind, {**shares, **{n: bytes(33) for n in some}})
             assert lied == (secret if len(some) <= 2 else None, list(some))

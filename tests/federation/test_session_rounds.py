@@ -131,7 +131,7 @@ def test_drop_out_between_overlapping_phases(tmp_path, head):
     if not scaled:
         f.until(2)
     f.run(*(others := ("server", *f.names[:3])))
-    f.server.deadline, number = 0.0, f.server.known()
+    f.server.deadline, number = 0.0, f.server.newest_round()
     for name in others:
         with pytest.raises(IncompleteError, match=f"ended in round {number}: site-03 dropped out"):
             f.run(name)

@@ -104,31 +104,33 @@ class DeepAFLHead(Head):
         """Sums of Φ_t and Y, or of F_{t−1} and the residual; Φ_t (and F_t) of the rows is left."""
         _, state = self.features.rows(X, known)
         P = state.pop(MOVED, None)
-        return self._of_weights(state, P, y) if self.of_weights else self._of_block(state, y), state
+        return self._sum_weights(state, P, y) if self.of_weights else self._sum_block(
+            state, y
+        ), state
 
-    def _of_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
+    def _sum_weights(self, state: State, P: Array | None, y: I64) -> dict[str, Array]:
         """ΦᵀΦ and ΦᵀY; for (88) also ΦᵀΦ_0 (d_Φ, d_Φ); or ΦᵀP and PᵀY of P Uᵀ."""
         layers, phi, classes = self.features, state[PHI], self._bound()[1]
         if P is not None:
-            return {MOVED: layers.between(phi, P), CROSS: layers.by_class(P, y, classes)}
-        found = {GRAM: layers.gram(phi), CROSS: layers.by_class(phi, y, classes)}
+            return {MOVED: layers.product(phi, P), CROSS: layers.cross_product(P, y, classes)}
+        found = {GRAM: layers.gram(phi), CROSS: layers.cross_product(phi, y, classes)}
         if self.options.reconstruction:
-            found[RECONSTRUCTION] = layers.between(phi, state[PHI0])
+            found[RECONSTRUCTION] = layers.product(phi, state[PHI0])
         return found
 
-    def _of_block(self, state: State, y: I64) -> dict[str, Array]:
+    def _sum_block(self, state: State, y: I64) -> dict[str, Array]:
         """Π = FᵀF and Υ = FᵀR; for (88) also Fᵀ(Φ_0 − ΦQ). F is left in the state. Without the
         skip connection FΩ replaces Φ, so it has to fit Y itself."""
         o, layers, phi = self.options, self.features, state[PHI]
         state[HIDDEN] = F = layers.hidden_of(state, layers.deepest)
         found = {GRAM: layers.gram(F)}
         if o.no_skip:
-            found[CROSS] = layers.by_class(F, y, self._bound()[1])
+            found[CROSS] = layers.cross_product(F, y, self._bound()[1])
         else:
-            found[CROSS] = layers.between(F, layers.residual(phi, self.weights[-1], y))
+            found[CROSS] = layers.product(F, layers.residual(phi, self.weights[-1], y))
         if o.reconstruction:
             Q = self.learned[f"decoder-{layers.deepest}"].astype(phi.dtype)
-            found[RECONSTRUCTION] = layers.between(F, state[PHI0] - product(phi, Q))
+            found[RECONSTRUCTION] = layers.product(F, state[PHI0] - product(phi, Q))
         return found
 
     def array_specs(self, bits: int | None) -> dict[str, ArraySpec]:
@@ -152,15 +154,15 @@ class DeepAFLHead(Head):
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
         """W_t, or Ω_t; ``validation`` chooses λ, if there are several, and the number of layers."""
-        o, seen = self.options, {TRAINED: self.features.read(total)}
+        o, seen = self.options, {TRAINED: self.features.read_sums(total)}
         if validation is not None:
-            seen[HELD_OUT] = self.features.read(validation)
+            seen[HELD_OUT] = self.features.read_sums(validation)
         with named(o.compute):
             if o.incremental:
                 check_same(self.learned, seen)
             if self.of_weights and o.incremental and self.blocks:
                 omega = self.blocks[-1].astype(o.compute)
-                seen = {k: Kept(self.learned, k).completed(s, *omega) for k, s in seen.items()}
+                seen = {k: Kept(self.learned, k).complete_total(s, *omega) for k, s in seen.items()}
             learned, facts = (self._with_weights if self.of_weights else self._with_block)(
                 seen[TRAINED], seen.get(HELD_OUT)
             )
@@ -171,7 +173,7 @@ class DeepAFLHead(Head):
         sent = [a for k, a in learned.items() if k.startswith(LEARNED) and k not in self.learned]
         after, report = replace(self, learned=learned), dict[str, Any]()
         if self.of_weights:
-            after, report = after._ended()
+            after, report = after._finish()
         return after, Found(head={"rows": total.rows, **report}, round=facts, sent=sent)
 
     def _with_weights(self, total: Statistics, validation: Statistics | None) -> Solved:
@@ -225,7 +227,7 @@ class DeepAFLHead(Head):
             learned[ROUNDING] = _update_rounding(learned[ROUNDING], W, omega, Pi, total.rows)
         return learned, {}
 
-    def _ended(self) -> tuple[Self, dict[str, Any]]:
+    def _finish(self) -> tuple[Self, dict[str, Any]]:
         """After T layers the solved head, as if it had been begun with the number of layers that
         has the least error on held-out clients; of equal errors, the smallest number."""
         last, judged = len(self.weights) - 1, ERRORS in self.learned

@@ -57,7 +57,7 @@ class Kept:
         }
         return shapes | ({HIDDEN_GRAM.format(self.role): (length(hidden),)} if block else {})
 
-    def completed(self, total: Statistics, left: Array, right: Array | None) -> Statistics:
+    def complete_total(self, total: Statistics, left: Array, right: Array | None) -> Statistics:
         """The total of G_{t+1} and H_{t+1} from one of M and N, with Z and U as rows use them."""
         M, N = total.arrays[MOVED], total.arrays[CROSS]
         names = f"{self.role}-{GRAM}", HIDDEN_GRAM.format(self.role)

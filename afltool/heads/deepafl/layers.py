@@ -111,7 +111,7 @@ class Layers(FeatureMap):
             state[PHI] = self.cascade(state[PHI], t, self.weights[t])
             return
         hidden = state.pop(HIDDEN) if HIDDEN in state else self.hidden_of(state, t)
-        state[PHI], P = self.moved(state[PHI], hidden, t, self.omega(t))
+        state[PHI], P = self.add_layer(state[PHI], hidden, t, self.omega(t))
         if o.incremental:
             state[MOVED] = P
 
@@ -124,7 +124,7 @@ class Layers(FeatureMap):
         bits = self.options.fixed_bits
         return phi if bits is None else FixedPoint(phi, bits)
 
-    def drawn(self, stream: int, fan_in: int, fan_out: int) -> Projection:
+    def draw_weights(self, stream: int, fan_in: int, fan_out: int) -> Projection:
         """A for stream 0, B_t for t + 1; Q_t and Ω_t, which have no bias, from `OF_LABELS` on."""
         o = self.options
         biased = o.bias in ("both", "first" if stream == 0 else "layers") and stream < OF_LABELS
@@ -135,22 +135,22 @@ class Layers(FeatureMap):
         if not self.options.random_omega:
             return self.blocks[t] if self.options.learns_blocks else None
         phi, hidden = self.options.widths
-        return LowRank(self.drawn(OF_OMEGA + t, hidden, phi).A.astype(np.float64))
+        return LowRank(self.draw_weights(OF_OMEGA + t, hidden, phi).A.astype(np.float64))
 
     def first(self, X: Rows) -> Array:
         """Φ_0."""
         o = self.options
         rows = rows_as(X, o.compute)
-        return self.drawn(0, X.shape[1], o.widths[0])(rows, str(o.phi0_activation))
+        return self.draw_weights(0, X.shape[1], o.widths[0])(rows, str(o.phi0_activation))
 
     def hidden(self, source: Array, t: int) -> Array:
         """F_t = σ(Φ_t B_t)."""
         o = self.options
         if o.identity_projection:
             return activate(str(o.activation), source.copy())
-        return self.drawn(t + 1, *o.widths)(source, str(o.activation))
+        return self.draw_weights(t + 1, *o.widths)(source, str(o.activation))
 
-    def moved(
+    def add_layer(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
         """Φ_{t+1} = Φ_t + P Uᵀ, in place where possible, and P = F_t Z (n, r) of Ω = Z Uᵀ; F_t
@@ -168,9 +168,9 @@ class Layers(FeatureMap):
         W_t Q_t; σ = 1 if not activated."""
         o, fitted = self.options, product(phi, W.astype(phi.dtype))
         if o.label_encoding:
-            fitted = self.drawn(OF_LABELS + t, fitted.shape[1], o.widths[1])(fitted)
+            fitted = self.draw_weights(OF_LABELS + t, fitted.shape[1], o.widths[1])(fitted)
         σ = str(o.activation) if o.deepening == ACTIVATED else "none"
-        return self.drawn(t + 1, fitted.shape[1], o.widths[0])(fitted, σ)
+        return self.draw_weights(t + 1, fitted.shape[1], o.widths[0])(fitted, σ)
 
     def scores(self, phi: Rows, W: F64) -> F64:
         """ΦW (n, C)."""
@@ -181,11 +181,11 @@ class Layers(FeatureMap):
         """rowsᵀ rows, one triangle."""
         return real_gram(rows)
 
-    def by_class(self, rows: Array, y: I64, classes: int) -> Array:
+    def cross_product(self, rows: Array, y: I64, classes: int) -> Array:
         """rowsᵀ Y (d, C)."""
         return real_cross(rows, y, classes)
 
-    def between(self, rows: Array, others: Array) -> Array:
+    def product(self, rows: Array, others: Array) -> Array:
         """rowsᵀ others (d, e) of features, or of features and what `residual` gives."""
         return product(rows.T, others).astype(np.float64)
 
@@ -195,7 +195,7 @@ class Layers(FeatureMap):
         rest[np.arange(len(y)), y] += 1
         return rest
 
-    def read(self, total: Statistics) -> Statistics:
+    def read_sums(self, total: Statistics) -> Statistics:
         """The same sums as float64 in units of one, for the server's solves."""
         return total
 
@@ -210,14 +210,14 @@ class FixedLayers(Layers):
 
     def first(self, X: Rows) -> Array:
         rows, o = require_fixed_point(X), self.options
-        drawn = self.drawn(0, rows.shape[1], o.widths[0])
+        drawn = self.draw_weights(0, rows.shape[1], o.widths[0])
         return tabled(drawn, str(o.phi0_activation), rows.bits, self.unit)(rows.values)
 
     def hidden(self, source: Array, t: int) -> Array:
-        drawn = self.drawn(t + 1, *self.options.widths)
+        drawn = self.draw_weights(t + 1, *self.options.widths)
         return tabled(drawn, str(self.options.activation), self.unit, self.unit)(source)
 
-    def moved(
+    def add_layer(
         self, phi: Array, hidden: Array, t: int, omega: LowRank | None
     ) -> tuple[Array, Array]:
         assert omega is not None
@@ -232,10 +232,10 @@ class FixedLayers(Layers):
     def gram(self, rows: Array) -> Array:
         return gram_and_cross(FixedPoint(rows, self.unit), np.zeros(len(rows), np.int64), 1)[0]
 
-    def by_class(self, rows: Array, y: I64, classes: int) -> Array:
+    def cross_product(self, rows: Array, y: I64, classes: int) -> Array:
         return real_cross(rows.astype(np.float64), y, classes).astype(np.int64)  # exact: < 2^53
 
-    def between(self, rows: Array, others: Array) -> Array:
+    def product(self, rows: Array, others: Array) -> Array:
         total = np.zeros((rows.shape[1], others.shape[1]), np.int64)
         for start in range(0, len(rows), EXACT_ROWS):
             part = slice(start, start + EXACT_ROWS)
@@ -249,7 +249,7 @@ class FixedLayers(Layers):
         units[np.arange(len(y)), y] += 2.0**RESIDUAL_BITS
         return _check_within(units, LARGEST_RESIDUAL, RESIDUAL_BITS, "a residual Y − ΦW")
 
-    def read(self, total: Statistics) -> Statistics:
+    def read_sums(self, total: Statistics) -> Statistics:
         one, block = 2.0**-self.unit, total.phase.kind == BLOCK
         units = {GRAM: one * one, CROSS: one * 2.0**-RESIDUAL_BITS if block else one}
         return replace(total, arrays={name: a * units[name] for name, a in total.arrays.items()})

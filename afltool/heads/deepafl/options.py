@@ -125,7 +125,7 @@ class DeepAFLOptions(HeadOptions):
                 raise UsageError(f"{flag(name)} needs equal widths; found {self.widths}")
         self.only_where("fixed_bits", "compute", FIXED)
         if self.compute == FIXED:
-            for name in (one for one in NOT_FIXED if one in self.changed()):
+            for name in (one for one in NOT_FIXED if one in self.changed_options()):
                 raise UsageError(f"{flag(name)} cannot be combined with --compute fixed")
             self._set(fixed_bits=self.fixed_bits or FIXED_BITS)
 

@@ -178,9 +178,11 @@ class SafleHead(Head):
 
     def coder(self) -> cd.Coder:
         """Rows → codes, once the thresholds are known."""
-        return cd.coder(self._cuts(), self.options.bucketing, self.options.buckets, self._dealt())
+        return cd.coder(
+            self._cuts(), self.options.bucketing, self.options.buckets, self._assign_digits()
+        )
 
-    def _dealt(self) -> I64:
+    def _assign_digits(self) -> I64:
         if self.digits is not None:
             return self.digits
         o, (dim, _) = self.options, self._bound()
@@ -213,7 +215,8 @@ class SafleHead(Head):
         W, report = CountedSystem(total).solve(parse_ridge(o.ridge), held)
         raw = dim * o.with_linear
         solved = replace(
-            self, thresholds=self._cuts(), digits=self._dealt(), linear=W[:raw] if raw else None,
+            self, thresholds=self._cuts(), digits=self._assign_digits(),
+            linear=W[:raw] if raw else None,
             tables=W[raw:].reshape(-1, o.size, classes),
         )  # fmt: skip
         report |= {"rows": total.rows, "experts": o.experts_for(dim), "size": o.size}

@@ -49,7 +49,9 @@ class CountedSystem:
             moments = Moments.of(squares, self.H[: self.raw], self.counts)
             moments.check(LINEAR_RIDGE, constant=True)
         if ridge == 0.0:
-            W, rank = self._factored()  # the limit λ → 0; a hybrid's raw features have their ridge
+            W, rank = (
+                self._solve_by_cholesky()
+            )  # the limit λ → 0; a hybrid's raw features have their ridge
             report: dict[str, Any] = {
                 "ridge": 0.0, "ridge_by": "given", "rank": rank, "minimum_norm": rank < self.side,
                 "features": self.side, "condition": None, "degrees_of_freedom": float(rank),
@@ -97,7 +99,7 @@ class CountedSystem:
         penalty[: self.raw] = LINEAR_RIDGE
         return penalty
 
-    def _factored(self) -> tuple[F64, int]:
+    def _solve_by_cholesky(self) -> tuple[F64, int]:
         """Weights and rank by a Cholesky factor, D³/3, without codes never seen, each later table's
         most frequent code and, by their pivots, columns that depend on earlier ones. The null space
         is then known, and is taken out of the weights."""

@@ -126,7 +126,7 @@ class SoftmaxHead(LinearInFeatures):
     def round_scores(self, X: Rows) -> Iterator[tuple[Phase, F64]]:
         """The scores of the best weights so far; after the first phase, those of the start."""
         if self.weights is not None or self.best is not None:
-            yield base.LAST, self._solved().decision_function(X)
+            yield base.LAST, self._finish().decision_function(X)
 
     def restore(self, phase: Phase | None, arrays: Mapping[str, Array]) -> Self:
         number = (phase.number or 0) if phase is not None and phase.kind == GRADIENT else 0
@@ -193,7 +193,7 @@ class SoftmaxHead(LinearInFeatures):
                 f"{beyond} of {len(total.clients)} clients were not in the first phase, or not "
                 "with these rows: leave them out of this round, or begin again with them"
             )
-        facts, gradient = self._measured(V, total, validation)
+        facts, gradient = self._measure(V, total, validation)
         objective, held = facts["objective"], facts["validation_loss"]
         W = V - Bound(known["factor"]).solve(gradient)  # never increases the penalized loss
         # The objective at W is at most that at V. The held-out loss is known at V only, so with
@@ -210,10 +210,10 @@ class SoftmaxHead(LinearInFeatures):
         momentum, ours = [following, objective, least], [int(best_round), int(held is not None)]
         after = replace(self, step=W, best=best)
         after = after._before(self.number + 1, ahead, momentum, ours)
-        after = after._solved() if self.number >= self.options.rounds else after
+        after = after._finish() if self.number >= self.options.rounds else after
         return after, Found(head={"best_round": ours[0]}, round=facts, sent=[ahead])
 
-    def _measured(
+    def _measure(
         self, V: F64, total: Statistics, validation: Statistics | None
     ) -> tuple[dict[str, Any], F64]:
         """Loss, objective and gradient norm at V, a row each; and the gradient with the penalty."""
@@ -239,7 +239,7 @@ class SoftmaxHead(LinearInFeatures):
             return gradient, loss
         return gradient * 2.0 ** -(bits + sm.BITS), loss * 2.0**-sm.BITS
 
-    def _solved(self) -> Self:
+    def _finish(self) -> Self:
         """The best weights, without what only rounds need; a head that is solved as it is."""
         if self.weights is not None:
             return self

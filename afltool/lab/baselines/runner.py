@@ -87,7 +87,7 @@ class Run:
             )
         self.weights = merged
         if number % self.settings.every == 0 or number == self.settings.rounds:
-            entry |= self._measured()
+            entry |= self._measure()
         return entry
 
     def participants(self, round: int) -> list[int]:
@@ -99,7 +99,7 @@ class Run:
         drawn = permutation(words, K)[: max(1, int(share * K + 0.5))]
         return sorted(drawn.tolist())
 
-    def _measured(self) -> Round:
+    def _measure(self) -> Round:
         heads, facts = self.method.heads(self.weights), Round()
         if self.held_out is not None:
             value = float(self.accuracies(heads, self.held_out).mean())

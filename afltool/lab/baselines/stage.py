@@ -62,7 +62,7 @@ def baseline(o: Baseline, files: Files) -> Job:
         "test": test.header["digest"],  # of the same space and classes
         **METHODS.version(o.method),
     }
-    made_by = recipe("baseline", chosen | o.to(BaselineOptions).stored("preset"), inputs)
+    made_by = recipe("baseline", chosen | o.to(BaselineOptions).recipe_options("preset"), inputs)
     places = [BaselineFolder.HEAD]
     if partition.held_out[partition.client].any():
         places.insert(0, BaselineFolder.HELD_OUT_HEAD)

@@ -112,7 +112,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The name of its folder; it is equal for equal data, options and method."""
-        head, given = self.config.own.head, self.config.given()
+        head, given = self.config.own.head, self.config.given_options()
         cls = options_class(head) if head in HEADS else HeadOptions
         names = {name: key_of(cls, name) for name in get_fields(cls)}
         settings = {names.get(k, k): _meaning(k, v) for k, v in given.items() if _counts(k)}
@@ -133,7 +133,7 @@ class Cell:
     @cached_property
     def group(self) -> str:
         """What cells have in common that share sums and heads: all but clients and `solve`."""
-        given, late = self.config.given().items(), self.config.at_solve()
+        given, late = self.config.given_options().items(), self.config.at_solve()
         apart = {*OF_PARTITION, *late, *SOLVING}
         return str([self.method, {k: _meaning(k, v) for k, v in given if k not in apart}])
 
@@ -160,7 +160,7 @@ class Cell:
     def rounds(self) -> int:
         return len(check_head(self.config).schedule())
 
-    def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
+    def get_head_path(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         """The head of its result, by the name that it has in every version."""
         return folder.run(self).head(len(summary["bytes_per_client"]))
 
@@ -178,7 +178,9 @@ class Cell:
 
     def commands(self, folder: StudyFolder) -> list[list[str]]:
         """What is typed to carry it out alone."""
-        return [["run", *option_words(self.config.given()), "-o", str(folder.cell(self.key))]]
+        return [
+            ["run", *option_words(self.config.given_options()), "-o", str(folder.cell(self.key))]
+        ]
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class BaselineCell(Cell):
     def rounds(self) -> int:
         return self.made().rounds
 
-    def solved(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
+    def get_head_path(self, folder: StudyFolder, summary: Mapping[str, Any]) -> Path:
         return folder.cell(self.key) / self.HEAD
 
     def check(self, folder: StudyFolder, here: bool, known: set[str]) -> None:

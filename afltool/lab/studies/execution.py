@@ -60,7 +60,7 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
         if cell not in todo:
             log_done(folder.cell(cell.key), cell.HEAD)
     several = options.jobs > 1 and todo[1:]
-    (Workers(worker, todo, options.jobs, options.only) if several else worker).all()
+    (Workers(worker, todo, options.jobs, options.only) if several else worker).run_all()
     lacking = [cell for cell in cells if load_current(folder, cell) is None]
     event("run_done", folder=folder.root, summary={**facts, "failed": len(lacking)})
     if lacking:
@@ -74,7 +74,7 @@ def carry_out(wanted: Study, folder: StudyFolder, options: StudyOptions) -> Path
 
 def describe_plan(cells: list[Cell]) -> Iterator[str]:
     """What is to be done: cells of each method, their rounds, and where the time will go."""
-    images = {str(cell.config.extract.changed()) for cell in cells if cell.config.extract}
+    images = {str(cell.config.extract.changed_options()) for cell in cells if cell.config.extract}
     if images:
         yield f"images: features of {len(images)} settings are extracted, unless the store has them"
     by_label: dict[str, list[int]] = {}
@@ -144,7 +144,7 @@ def list_studies(
     """Every study of the package, with options ``given``: its name, cells, texts."""
     rows = []
     for name in list_shipped():
-        study = read_study(SHIPPED / f"{name}.toml").changed(given or {}, seeds)
+        study = read_study(SHIPPED / f"{name}.toml").with_options(given or {}, seeds)
         texts = {key: study.texts.get(key, "") for key in ("title", "shows", "needs")}
         rows.append({"name": name, "cells": len(study.cells), **texts})
     return rows

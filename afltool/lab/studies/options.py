@@ -183,7 +183,7 @@ class Report(TableOptions, Output):
 
 
 def refuse_options(options: TableOptions, why: str) -> None:
-    if given := options.changed():
+    if given := options.changed_options():
         raise UsageError(f"{flag(min(given))} is for the table of a study; {why}: leave it out")
 
 

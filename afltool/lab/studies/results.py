@@ -68,7 +68,7 @@ def load_summary(folder: StudyFolder, cell: Cell) -> dict[str, Any] | None:
     place = folder.cell(cell.key) / SUMMARY
     try:
         summary = read_json(place, "a summary") if place.is_file() else {}
-        head = read_header(cell.solved(folder, summary), "head") if is_whole(summary) else {}
+        head = read_header(cell.get_head_path(folder, summary), "head") if is_whole(summary) else {}
     except (AflError, TypeError, KeyError):
         return None
     return dict(summary) if head and head["digest"] == summary.get("head_digest") else None

@@ -76,7 +76,7 @@ class Study:
     def cells(self) -> list[Cell]:
         """Every cell once, in the order of the study."""
         by_key: dict[tuple[str, str], Cell] = {}
-        for given in self._given():
+        for given in self._iter_settings():
             setting = {k: v for k, v in given.items() if _has(given, k)}
             cell = make_cell(setting, self.before)
             by_key.setdefault((cell.label, cell.key), cell)
@@ -85,20 +85,20 @@ class Study:
     @property
     def left_out(self) -> Iterator[tuple[str, list[str], bool]]:
         """Options of methods, the methods that go without each, and whether another has it."""
-        every = [(given, {k for k in given if _has(given, k)}) for given in self._given()]
+        every = [(given, {k for k in given if _has(given, k)}) for given in self._iter_settings()]
         for name in sorted({name for given, own in every for name in given.keys() - own}):
             those = (given for given, own in every if name in given.keys() - own)
             methods = (str(s.get(BASELINE) or s.get("head", DEFAULT_HEAD)) for s in those)
             yield name, list(dict.fromkeys(methods)), any(name in own for _, own in every)
 
-    def _given(self) -> Iterator[grid.Setting]:
+    def _iter_settings(self) -> Iterator[grid.Setting]:
         """Every setting, with options that its method may not have."""
         size = grid.size(self.tree, SEVERAL)
         if not 0 < size <= MOST_CELLS:
             raise UsageError(f"{self.name} has {size:,} cells; expected 1 to {MOST_CELLS:,}")
         return grid.settings(self.tree, SEVERAL)
 
-    def changed(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
+    def with_options(self, given: Mapping[str, Any], seeds: int | None = None) -> Study:
         """The study with other options; given data or features choose among blocks of data sets."""
         tree, given = self.tree, _absolute(given)
         if seeds is not None:
@@ -121,7 +121,7 @@ class Study:
                 )
             if other != self:  # so that several processes may work in one folder
                 own = {f.name: getattr(self, f.name) for f in fields(Study)}
-                described = {**own, "shown": self.shown.changed()}
+                described = {**own, "shown": self.shown.changed_options()}
                 write_json(described, folder.study, overwrite=True)
 
 
@@ -149,7 +149,7 @@ def open_study(
         raise UsageError("--out is needed: the folder of the study")
     study, names = find(spec), option_names()
     given = {check_key(Path(study.name), k, names, "a study"): v for k, v in options.items()}
-    return with_tables(study.changed(given, seeds)), StudyFolder(out)
+    return with_tables(study.with_options(given, seeds)), StudyFolder(out)
 
 
 def with_tables(study: Study) -> Study:
@@ -213,7 +213,7 @@ def read_study(path: Path, followed: tuple[Path, ...] = ()) -> Study:
     known = _resolve_keys(path, tree)
     if base is not None:
         texts = {**base.texts, **texts}
-        shown = TableOptions(**{**base.shown.changed(), **shown.changed()})
+        shown = TableOptions(**{**base.shown.changed_options(), **shown.changed_options()})
         of_methods = {k: v for k, v in known.items() if k not in OF_ALL and not grid.blocks(v)}
         own = {k: v for k, v in known.items() if k not in of_methods}
         kept = {k: v for k, v in base.tree.items() if k not in own}

@@ -175,7 +175,7 @@ def add_results(text: str) -> pd.DataFrame:
 
 def resolve_options(study: Study, given: TableOptions) -> TableOptions:
     """The options of a table: the given ones, then those of the study."""
-    theirs: dict[str, Any] = study.shown.changed()
+    theirs: dict[str, Any] = study.shown.changed_options()
     return replace(given, **{k: v for k, v in theirs.items() if getattr(given, k) is None})
 
 
@@ -244,7 +244,7 @@ def equal_totals(results: Results) -> list[str]:
     """Methods with equal totals for all partitions; digests tell only where clients were apart."""
     runs = []
     for cell, summary in results.done:
-        digests, given = summary["digests"], cell.config.given().items()
+        digests, given = summary["digests"], cell.config.given_options().items()
         setting = {k: v for k, v in given if k not in (*SEEDS, *OF_PARTITION)}
         start = str([setting, digests["train"], digests.get("first_head")])
         facts = {"label": cell.label, "apart": cell.config.own.keep_clients, "start": start}

@@ -59,34 +59,34 @@ class Worker:
         group = {cell.group: number for number, cell in reversed([*enumerate(cells)])}
         self.cells = sorted(cells, key=lambda cell: group[cell.group])
 
-    def all(self, first: int = 0) -> None:
+    def run_all(self, first: int = 0) -> None:
         """Carry out every cell, from number ``first`` on; one that another is at comes later."""
         todo = self.cells[first:] + self.cells[:first]
-        while todo := [cell for cell in todo if not self.tried(cell)]:
+        while todo := [cell for cell in todo if not self.try_cell(cell)]:
             time.sleep(PAUSE)
 
-    def tried(self, cell: Cell) -> bool:
+    def try_cell(self, cell: Cell) -> bool:
         """Carry out a cell unless it has ended; False: another process is at what it needs."""
         progress.stop_point()
         try:
-            if not self.ended(cell):
+            if not self.has_ended(cell):
                 self._carry_out(cell)
         except BusyError:
             return False
         return True
 
-    def ended(self, cell: Cell) -> bool:
+    def has_ended(self, cell: Cell) -> bool:
         """Whether a cell has a result, or has failed since the study was called."""
         done = load_current(self.folder, cell) is not None
         return done or failure(self.folder, cell) is not None
 
-    def has_left(self, cell: Cell) -> bool:
+    def is_abandoned(self, cell: Cell) -> bool:
         """Whether nobody is at work on a cell, and something of it is there to look at."""
         place = self.folder.cell(cell.key)
         there = any((place / name).exists() for name in (SUMMARY, StudyFolder.FAILED))
         return there and not (place / StudyFolder.BEGUN).exists()
 
-    def called(self, cell: Cell) -> str:
+    def name_cell(self, cell: Cell) -> str:
         """How messages call a cell: '[3/8] linear, alpha 0.1'."""
         return f"[{self.numbers[cell.key]}/{len(self.numbers)}] {self.names[cell.key]}"
 
@@ -98,28 +98,30 @@ class Worker:
             with progress.quiet(log), work_marker(place / StudyFolder.BEGUN) as before:
                 if len(before) >= MOST_KILLED:
                     raise IncompleteError(f"{len(before)} processes were killed while they ran it")
-                if self.ended(cell):  # meanwhile
+                if self.has_ended(cell):  # meanwhile
                     return
                 old = load_summary(self.folder, cell)
                 if old is not None:
                     log.info(
-                        "%s is made again: %s", self.called(cell), find_changed_default(cell, old)
+                        "%s is made again: %s",
+                        self.name_cell(cell),
+                        find_changed_default(cell, old),
                     )
                 cell.make(self.folder, made, again=old is not None)
                 top1 = read_json(place / SUMMARY, "a summary")["top1"]
         except (StoppedError, BusyError):
             raise
         except (AflError, MemoryError, OSError) as error:
-            self.failed(cell, error)
+            self.record_failure(cell, error)
             return
         forget_steps(self.folder, [one for one in self.study.cells if one.group == cell.group])
         seconds = time.perf_counter() - begun
-        log.info("%s: top-1 %.2f %% (%.1f s)", self.called(cell), 100 * top1, seconds)
+        log.info("%s: top-1 %.2f %% (%.1f s)", self.name_cell(cell), 100 * top1, seconds)
 
-    def failed(self, cell: Cell, error: BaseException) -> None:
+    def record_failure(self, cell: Cell, error: BaseException) -> None:
         why = str(error) or type(error).__name__
         why = f"out of memory ({why})" if isinstance(error, MemoryError) else why
-        log.error("%s failed: %s", self.called(cell), why)
+        log.error("%s failed: %s", self.name_cell(cell), why)
         place = self.folder.cell(cell.key)
         make_folder(place)
         write_text(why + "\n", place / StudyFolder.FAILED, overwrite=True)
@@ -162,7 +164,7 @@ def main(root: str, only: str, jobs: str, first: str, level: str) -> None:
         suppress(StoppedError),
         parallel.thread_limit(1),
     ):  # the first process says that it is stopped
-        Worker(study, folder, cells, int(jobs)).all(int(first) * len(cells) // int(jobs))
+        Worker(study, folder, cells, int(jobs)).run_all(int(first) * len(cells) // int(jobs))
 
 
 def _end_with(parent: Any) -> None:
@@ -179,7 +181,7 @@ class Workers:
         self.left = list(todo)  # cells that have not ended
         self.at_work: dict[Popen[str], Thread] = {}  # with what passes on what they say
 
-    def all(self) -> None:
+    def run_all(self) -> None:
         """Carry out every cell; an exception ends the workers with it."""
         for cell in self.left:  # features, by all cores
             try:
@@ -192,7 +194,7 @@ class Workers:
             except BusyError:
                 continue  # a worker waits for it
             except (AflError, MemoryError, OSError) as error:
-                self.worker.failed(cell, error)
+                self.worker.record_failure(cell, error)
         every = len(self.worker.cells)
         with progress.task("study", every, "cells", every - len(self.left)) as task:
             try:
@@ -201,7 +203,7 @@ class Workers:
                 while self.at_work:
                     time.sleep(PAUSE)
                     self.look()
-                    task.advance(self.ended())
+                    task.advance(self.count_ended())
             finally:
                 self.end()
         progress.stop_point()
@@ -223,9 +225,9 @@ class Workers:
         self.at_work[one] = Thread(target=_pass_on, args=(one,), daemon=True)
         self.at_work[one].start()
 
-    def ended(self) -> int:
+    def count_ended(self) -> int:
         """How many cells have ended since the last look; tells it of those that are done."""
-        those = [cell for cell in self.left if self.worker.has_left(cell)]
+        those = [cell for cell in self.left if self.worker.is_abandoned(cell)]
         for cell in those:
             self.left.remove(cell)
             if load_current(self.worker.folder, cell) is not None:
@@ -246,7 +248,7 @@ class Workers:
             why = f"its process was killed (signal {-code})" if code < 0 else f"exit code {code}"
             if cell is None:
                 raise IncompleteError(f"a worker of --jobs {self.jobs} is at no cell: {why}")
-            self.worker.failed(cell, IncompleteError(why))
+            self.worker.record_failure(cell, IncompleteError(why))
             self.start(len(self.at_work))
 
     def forget(self, one: Popen[str]) -> Cell | None:

@@ -64,7 +64,7 @@ def score_metrics(S: F64, y: I64) -> tuple[Metrics, I64]:
     """Metrics of one block, scores S (n, C) against labels (n,), and the predicted classes."""
     predicted = predicted_classes(S)
     hits = int((places(S, y, predicted) < 5).sum())
-    return Metrics(Tally.counted(y, predicted, S.shape[1]), hits), predicted
+    return Metrics(Tally.from_predictions(y, predicted, S.shape[1]), hits), predicted
 
 
 def confusion_entry(y: I64, predicted: I64, classes: int) -> list[list[int]] | dict[str, list[int]]:

@@ -87,7 +87,7 @@ class Tally:
         return cls(confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0))
 
     @classmethod
-    def counted(cls, y: I64, predicted: I64, classes: int, w: F64 | None = None) -> Tally:
+    def from_predictions(cls, y: I64, predicted: I64, classes: int, w: F64 | None = None) -> Tally:
         """That of rows of classes y that are predicted as ``predicted``; ``w``: their weights."""
         hit = y == predicted
         parts = (y[hit], None if w is None else w[hit]), (y, w), (predicted, w)
@@ -120,7 +120,7 @@ class Scored:
         return cls(y, predicted, own, confidence, S.shape[1], reported if keep_scores else None)
 
     @classmethod
-    def joined(cls, parts: Sequence[Scored]) -> Scored:
+    def join(cls, parts: Sequence[Scored]) -> Scored:
         """The rows of all parts, one after another."""
         names = ["y", "predicted", "own", "confidence"]
         names += [] if parts[0].scores is None else ["scores"]
@@ -134,7 +134,7 @@ class Scored:
 
     def tally(self, w: F64) -> Tally:
         """Weight of the rows of each class."""
-        return Tally.counted(self.y, self.predicted, self.classes, w)
+        return Tally.from_predictions(self.y, self.predicted, self.classes, w)
 
     @cached_property
     def ranked(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -147,7 +147,7 @@ class Scored:
             orders.append((order, np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])))
         return orders
 
-    def by_score(self, k: int, w: F64) -> tuple[F64, F64]:
+    def weights_by_score(self, k: int, w: F64) -> tuple[F64, F64]:
         """Weight at each score of class k, the lowest first: of other rows and of its own."""
         order, starts = self.ranked[k]
         own, weight = self.y[order] == k, w[order]
@@ -199,7 +199,7 @@ def areas(rows: Scored, w: F64) -> F64:
     and Whitney's U); NaN for a class with no rows or with all rows."""
     found = np.full(rows.classes, np.nan)
     for k in range(rows.classes):
-        outside, inside = rows.by_score(k, w)
+        outside, inside = rows.weights_by_score(k, w)
         if pairs := inside.sum() * outside.sum():
             found[k] = (inside * (np.cumsum(outside) - outside / 2)).sum() / pairs
     return found
@@ -232,7 +232,7 @@ def ece(rows: Scored, w: F64) -> float:
 def roc(rows: Scored, k: int) -> dict[str, list[float]]:
     """The ROC curve of class k against the rest, shares of other and own rows above a score: at
     most `POINTS` points, from (0, 0) to (1, 1); empty where there are no rows of one of both."""
-    weights = rows.by_score(k, np.ones(len(rows.y)))
+    weights = rows.weights_by_score(k, np.ones(len(rows.y)))
     if not all(w.sum() for w in weights):
         return {"false_positive": [], "true_positive": []}
     false, true = (np.r_[0.0, np.cumsum(w[::-1]) / w.sum()] for w in weights)

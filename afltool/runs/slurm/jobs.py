@@ -82,7 +82,7 @@ def keep_scripts(texts: Mapping[str, str], site: Site, root: Path) -> Path:
     """Write job.sh, submit.sh and the site's settings; returns submit.sh."""
     make_folder(root / RunFolder.LOGS)
     make_folder(default_store().absolute())  # which a job that does not see it refuses
-    write_json(site.kept(), root / RunFolder.SITE, overwrite=True)
+    write_json(site.save(), root / RunFolder.SITE, overwrite=True)
     for name in ("job.sh", "submit.sh"):
         write_text(texts[name], root / RunFolder.SLURM / name, overwrite=True)
     return root / RunFolder.SUBMIT
@@ -102,7 +102,7 @@ def script_texts(config: RunConfig, site: Site, root: Path) -> dict[str, str]:
 def check_slurm(config: RunConfig) -> None:
     if config.extract is not None and config.extract.store is not None:
         raise UsageError("--store is for run: jobs write the features into the run's folder")
-    for name, value in config.here.changed().items():
+    for name, value in config.here.changed_options().items():
         raise UsageError(
             f"{name} = {value!r} among the options is for run on one machine: leave it out"
         )
@@ -177,7 +177,9 @@ def _refuse_another(config: RunConfig, folder: RunFolder) -> None:
     every = [RunConfig(**read_config(folder.options)), config]
     late = set[str]().union(*(one.at_solve() for one in every))
     late = set() if folder.head(1).exists() else late
-    then, now = ({k: str(v) for k, v in one.given().items() if k not in late} for one in every)
+    then, now = (
+        {k: str(v) for k, v in one.given_options().items() if k not in late} for one in every
+    )
     if where := difference(then, now, "in the file", "now"):
         text = f"{folder.options} is of a run with other options: {where}"
         raise OutputExistsError(f"{text}; choose another -o, or remove it")
@@ -232,14 +234,14 @@ def _make_jobs(
     if cut is None:
         yield Job(name, step.stage.name, words, after)
         return
-    if tasks := tuple(i for i in range(cut.count) if not cut.is_there(i)):
+    if tasks := tuple(i for i in range(cut.count) if not cut.is_complete(i)):
         parts = Job(f"{name}.parts", step.stage.name, words, after, tasks)
         gpus = step.stage.name == "extract" and site.of("extract").gpus
         device = ("--device", "cuda") if gpus else ()  # a GPU that does not work is an error
         yield replace(parts, words=(*words, "--part", f"%I/{cut.count}", *device))
         after = (parts.name,)
     if not cut.of_clients:
-        stage = cut.joined()[0].stage.name
+        stage = cut.join_step()[0].stage.name
         yield Job(name, stage, (*words, "--join", str(cut.count)), after)
 
 
@@ -279,7 +281,7 @@ class Cut:
             self.whole, options=replace(self.whole.options, **how), out=outs[-1], part=part
         )
 
-    def joined(self) -> list[Step]:
+    def join_step(self) -> list[Step]:
         """What puts the parts together: the results are those of the step itself."""
         cut = self.whole.stage.parts
         assert cut is not None
@@ -293,7 +295,7 @@ class Cut:
         beside = self.folder.with_name(f"held-{self.folder.name}")
         return [beside, self.folder][-len(self.whole.results()) :]
 
-    def is_there(self, number: int) -> bool:
+    def is_complete(self, number: int) -> bool:
         if self.of_clients:
             return self.mark(number).exists()
         return all(path.exists() for path in self.step(number).results())
@@ -336,7 +338,7 @@ def carry_out(
         return StepCache().carry_out(step).path
     cut = _make_cut(step, part.count if part is not None else join, folder)
     if part is None:
-        for one in cut.joined():
+        for one in cut.join_step():
             one.make()
         return step.out
     make_folder(cut.folder)

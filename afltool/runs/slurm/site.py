@@ -102,8 +102,8 @@ class Site(Options):
             lines[-1] = f"run=(apptainer exec {gpus} {binds} {image} afltool)"
         return "\n".join(lines)
 
-    def kept(self) -> dict[str, Any]:
-        return {k: str(v) if isinstance(v, Path) else v for k, v in self.changed().items()}
+    def save(self) -> dict[str, Any]:
+        return {k: str(v) if isinstance(v, Path) else v for k, v in self.changed_options().items()}
 
     def of(self, stage: str) -> Site:
         own = {} if stage == "extract" else {"gpus": 0}
