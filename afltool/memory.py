@@ -82,7 +82,7 @@ def parse_size(text: str) -> Size:
 class MemoryBudget:
     """Bytes that may still be taken for what is kept only to save time.
 
-    >>> room = Room(10)
+    >>> room = MemoryBudget(10)
     >>> room.take(6), room.take(6), room.free
     (True, False, 4)
     """

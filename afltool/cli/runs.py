@@ -23,9 +23,9 @@ FEW = {"out", "data", "backbone", "train_features", "test_features", "alpha", "c
 class Configured(Printed):
     """Of every command that takes the options of a run, in a file and on the command line."""
 
-    config: FileIn = option(None, "TOML with options of a run; options given here win")
+    config: FileIn = option(None, "TOML file of run options; command-line options override it")
     _: KW_ONLY
-    out: Annotated[Path, Writes()] = Field(description="run folder, which every node can write")
+    out: Annotated[Path, Writes()] = Field(description="run directory, writable by every node")
     options: Annotated[dict[str, Any], Flat("cli.flat:run_parameters")] = Field(
         default_factory=dict
     )
@@ -45,9 +45,9 @@ class Run(Configured, Output, Tracked):
     PRINTS: ClassVar = "cli.runs:run"
     COMMON: ClassVar = frozenset(FEW | {"ridge", "y"})
 
-    step: str | None = option(None, "only make this file, such as 04-total, of what is there")
+    step: str | None = option(None, "only make this file of the run, such as 04-total")
     part: str | None = option(None, "with --step: part I/N of it, I from 0")
-    join: int | None = option(None, "with --step: put so many parts of it together", ge=1)
+    join: int | None = option(None, "with --step: merge this many parts", ge=1)
 
     def check(self) -> None:
         self.needs("part", "step")
@@ -78,10 +78,10 @@ def run(o: Run) -> None:
 class JobsHow(Options):
     """How job scripts are written and started; ``settings``: of the cluster."""
 
-    dry_run: bool = option(False, "print the scripts and the jobs, and write nothing")
-    submit: bool = option(False, "also submit the jobs")
-    next_: bool = option(False, "print submit.sh's lines for what is missing now")
-    site: FileIn = option(None, "TOML of the site's defaults ($AFLTOOL_SITE)")
+    dry_run: bool = option(False, "print scripts and jobs without writing them")
+    submit: bool = option(False, "submit the jobs")
+    next_: bool = option(False, "print the lines of submit.sh for missing outputs")
+    site: FileIn = option(None, "TOML file with the site's defaults ($AFLTOOL_SITE)")
     settings: Annotated[dict[str, Any], Flat("cli.flat:site_parameters")] = Field(
         default_factory=dict
     )

@@ -42,7 +42,7 @@ class NewKeys(Locked):
     """Generate a key pair per name: NAME stays private, NAME.pub goes to the others."""
 
     names: tuple[str, ...] = Field(description="A-Z, a-z, 0-9, '.', '_' and '-'")
-    out: Out = option(Path(), "directory of the keys")
+    out: Out = option(Path(), "output directory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +59,20 @@ class NewSession(Verb, NamedRows):
     out: Out = Field(description=PART)
     head: Annotated[str, Holds()] = option("linear", "name of a head, or a head file")
     classes: Path | None = option(None, "class names of a table, one per line")
-    scale: Literal["none", "standard"] = option("none", "to mean 0, deviation 1")
-    max_value: float = option(65536.0, "largest raw feature", ge=1, le=2**30)
-    fraction_bits: int = option(9, "of features of a table")
-    protection: Protection = option("masked", "signed: the server reads a site's sums")
-    threshold: int | None = option(None, "members that must stay")
+    scale: Literal["none", "standard"] = option("none", "to mean 0 and deviation 1")
+    max_value: float = option(65536.0, "maximum of |raw feature|", ge=1, le=2**30)
+    fraction_bits: int = option(9, "fraction bits of a table's features")
+    protection: Protection = option("masked", "signed: the server can read your sums")
+    threshold: int | None = option(None, "members needed to finish a round")
     min_rows: int = option(0, "minimum rows per member")
-    max_rows: int = option(0, "maximum rows per member, near the truth")
-    evaluate: bool = option(False, "count test rows at the end")
-    groups: tuple[str, ...] = option((), "group of test rows that is counted apart")
-    min_cell: int = option(10, "minimum test rows of a class or group, or none")
-    dp_epsilon: float | None = option(None, "noise: ε of one row")
-    dp_delta: float | None = option(None, "noise: δ of one row")
-    clip: float | None = option(None, "noise: maximum norm of a row")
-    colluding: int = option(0, "noise: members who may work together")
+    max_rows: int = option(0, "maximum rows per member; choose it near the true number")
+    evaluate: bool = option(False, "evaluate on test rows at the end")
+    groups: tuple[str, ...] = option((), "test group that is evaluated separately")
+    min_cell: int = option(10, "minimum test rows per class or group, or none")
+    dp_epsilon: float | None = option(None, "differential privacy: ε per row")
+    dp_delta: float | None = option(None, "differential privacy: δ per row")
+    clip: float | None = option(None, "differential privacy: clip rows to this norm")
+    colluding: int = option(0, "differential privacy: maximum colluding members")
 
     def check(self) -> None:
         super().check()
@@ -91,8 +91,8 @@ class Party(Locked):
     url: str = Field(description=URL, kw_only=False)
     key: Path = Field(description="your private key, from keys new or ssh-keygen")
     out: Out = Field(description=PART)
-    once: bool = option(False, "do what can be done now, then exit")
-    poll: float = option(5.0, "seconds between two looks at the storage", ge=0)
+    once: bool = option(False, "do what is possible now, then exit")
+    poll: float = option(5.0, "seconds between polls of the storage", ge=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +114,10 @@ class Join(Party, NamedRows):
     )
 
     data: Path = Field(description=DATA)
-    test: Path | None = option(None, "test rows, for an evaluation")
-    group_by: str = option("", "TABLE:COLUMN, the group of each test row")
-    approve: str | None = option(None, "the code, as you heard it")
-    allow: Protection = option("masked", "signed: let the server read your sums")
+    test: Path | None = option(None, "test rows for the evaluation")
+    group_by: str = option("", "group of each test row, as TABLE:COLUMN")
+    approve: str | None = option(None, "the code that the members compared")
+    allow: Protection = option("masked", "signed: allow the server to read your sums")
     again: bool = option(False, "allow rows that were summed in another session")
 
 
@@ -133,10 +133,10 @@ class Leave(Locked):
     """Leave a session (--key), or create the next one without members who left (--without)."""
 
     folder: Path = Field(description=PART, kw_only=False)
-    out: Out = Field(description="the consent, or the next session")
-    without: tuple[str, ...] = option((), "who leaves")
-    consent: tuple[Path, ...] = option((), "consent of a leaver")
-    key: Path | None = option(None, "your key, if you are the one who leaves")
+    out: Out = Field(description="file of the consent, or directory of the next session")
+    without: tuple[str, ...] = option((), "members that leave")
+    consent: tuple[Path, ...] = option((), "consent of a leaving member")
+    key: Path | None = option(None, "your private key, if you leave")
 
     def check(self) -> None:
         if (self.key is None) is (self.without == ()):
@@ -153,8 +153,8 @@ class Report(Verb, Output):
 
 Verbs = dict[str, type[Options]]
 GROUPS: dict[tuple[str, str], Verbs] = {
-    ("keys", "create the keys of members and server"): {"new": NewKeys},
-    ("session", "set up and run a federation of sites that are apart"): {
+    ("keys", "create key pairs for members and server"): {"new": NewKeys},
+    ("session", "set up and run a federation across sites"): {
         "new": NewSession,
         "serve": Serve,
         "join": Join,

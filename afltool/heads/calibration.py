@@ -42,7 +42,7 @@ class CalibratedOptions(HeadOptions):
     """``head`` is JSON: name, options and digest of the head whose scores are calibrated."""
 
     head: str = option("{}", "JSON: name, options and digest of the head")
-    method: Calibration = option("platt", "kind of the map")
+    method: Calibration = option("platt", "type of the calibration map")
 
 
 def description(head: Stored) -> dict[str, Any]:

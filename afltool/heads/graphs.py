@@ -243,7 +243,7 @@ def safle(head: SafleHead, bits: int | None) -> nn.Module:
 
 
 def calibrate_scores(head: CalibratedHead, bits: int | None) -> nn.Module:
-    """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.of_values`."""
+    """x ↦ log p_c, or log p_c / (1 − p_c); see `CalibratedHead.calibrate_values`."""
     known, ratios = head.state_dict(), head.inner.log_probabilities
     logits = [Part(lambda scores, _: _logit(torch.softmax(scores, dim=1)))] if ratios else []
     if head.slope is not None:

@@ -121,7 +121,7 @@ class RidgeHead(LinearInFeatures):
         return PHASE if self.weights is None else None
 
     def _solve(self, total: Statistics, validation: Statistics | None) -> tuple[Self, Found]:
-        """(G + λI) W = H, see `Problem` and `checked`; raises `NumericalError` when G does
+        """(G + λI) W = H, see `Problem` and `check_rounding`; raises `NumericalError` when G does
         not determine W."""
         o, drawn, side = self.options, self.features.compute, self._side
         ridge = parse_ridge(o.ridge)

@@ -86,7 +86,7 @@ class LinearOptions(HeadOptions):
     gamma: float = option(0.0, GAMMA, ge=0)
     intercept: bool = option(False, "add a constant feature, to which the ridge does not apply")
     min_norm: bool = option(False, MIN_NORM)
-    keep_gamma: bool = option(False, "do not take γ off, as in the paper's 'without RI removal'")
+    keep_gamma: bool = option(False, "keep γ, as in the paper's 'without RI removal'")
     _variance = "the ridge weighs each feature by its variance: as on features of variance one"
     standardize: Annotated[bool, Absent(False), Stored("standardise")] = option(False, _variance)
 
@@ -107,7 +107,7 @@ class RandomFeaturesOptions(LinearOptions):
 
     width: int = option(8192, "number of random features", ge=1)
     activation: Activation = option("tanh", "activation σ")
-    with_linear: bool = option(False, "use the raw features beside the random ones")
+    with_linear: bool = option(False, "append the raw features to the random ones")
     _seed = "seed of the random projection A and its bias, which are never stored or sent"
     seed: Seed = option(0, _seed)
     compute: Compute = option("float64", PRODUCTS)
@@ -127,7 +127,7 @@ class DiscriminantOptions(HeadOptions):
 
     AT_SOLVE: ClassVar = frozenset({"shrinkage", "ridge"})
 
-    rule: Annotated[str, Choices(tuple(RULES))] = option("lda", "which classifier")
+    rule: Annotated[str, Choices(tuple(RULES))] = option("lda", "classifier")
     _shrinkage = "s of the covariance (1 − s)Σ + s tr(Σ)/d I (lda, fedcgs, qda)"
     shrinkage: float = option(0.0, _shrinkage, ge=0, le=1)
     ridge: FixedRidge = option(None, f"ridge λ of fed3r: {NUMBER} (default: {RIDGE:g})")

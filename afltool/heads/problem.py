@@ -75,7 +75,7 @@ class Problem:
 
     def check_moments(self, ridge: float) -> None:
         """Refuse with `NumericalError` features too far from zero for this ridge.
-        `ridge.conditioning` judges smaller ones, and `checked` random features."""
+        `ridge.conditioning` judges smaller ones, and `check_rounding` random features."""
         least = len(self.G) * np.finfo(float).eps * float(np.diag(self.G).max(initial=0.0))
         own = max(ridge, least) * (1.0 if self.spread is None else self.spread**2)
         if self.moments is not None and not self.drawn:

@@ -31,13 +31,13 @@ class EvaluateOptions(Threads):
     each_round: bool = option(False, "also evaluate the head of every round")
     separability: bool = option(False, "also measure CSR, IFS, DM of each layer")
     metrics: str | None = option(None, METRICS)
-    positive: str | None = option(None, "class of sensitivity, specificity and auc")
-    group_by: Column = option(None, "TABLE:COLUMN: figures for each value of it")
-    resample_by: Column = option(None, "TABLE:COLUMN: the bootstrap draws its groups")
+    positive: str | None = option(None, "positive class of sensitivity, specificity and AUC")
+    group_by: Column = option(None, "report metrics per value of TABLE:COLUMN")
+    resample_by: Column = option(None, "bootstrap whole groups of TABLE:COLUMN")
     bootstrap_samples: int = option(1000, "samples of the 95 % intervals; 0: none", ge=0, le=10**6)
-    seed: int = option(0, "seed of the bootstrap samples", ge=0, le=SEED)
-    against: FileIn = option(None, "another head to compare, by McNemar's test on the same rows")
-    errors: FileOut = option(None, "table of the wrong rows, with scores")
+    seed: int = option(0, "seed of the bootstrap", ge=0, le=SEED)
+    against: FileIn = option(None, "head to compare with by McNemar's test")
+    errors: FileOut = option(None, "write misclassified rows and their scores to this table")
 
     def check(self) -> None:
         for name in ("bootstrap_samples", "seed"):
@@ -51,7 +51,7 @@ class Evaluate(EvaluateOptions, NamedRows, Output):
     STAGE: ClassVar = "stages.evaluate:evaluate"
 
     head: SolvedHead = Field()
-    features: Input = Field(description="features with labels, such as the test split, or a table")
+    features: Input = Field(description="labeled feature file or table")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Calibrate(Output):
     counts: Input = Field(description="a total of evaluate --counts")
     out: Result = Field(description="head file")
     _: KW_ONLY
-    method: Calibration = option("platt", "map from scores to probabilities, temperature: one map")
+    method: Calibration = option("platt", "calibration method; temperature is one map for all")
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class Predict(Threads, NetworkOptions, ColumnOptions, Output):
     inputs: Annotated[Files, Reads("lines")] = Field(description=INPUTS)
     out: Result = option(STDOUT, "a .csv, .jsonl or .parquet file")
     _: KW_ONLY
-    as_json: bool = option(False, "JSON Lines instead of CSV on stdout")
-    backbone: FileIn = option(None, "frozen backbone NAME.afl of the features; needs no PyTorch")
+    as_json: bool = option(False, "print JSON Lines instead of CSV")
+    backbone: FileIn = option(None, "frozen backbone NAME.afl; works without PyTorch")
     scores: bool = option(False, "add a column with the score of each class")
-    top: int = option(1, "classes of each row, best first", ge=1, le=100_000)
+    top: int = option(1, "list the k best classes per row", ge=1, le=100_000)
     coverage: float | None = option(None, "add prediction sets of this coverage", gt=0, lt=1)
-    class_conditional: bool = option(False, "the chance holds for each class (Mondrian)")
-    min_confidence: float | None = option(None, "give no class below this probability", gt=0, le=1)
-    data_root: Path | None = option(None, "folder that paths in a table are relative to")
+    class_conditional: bool = option(False, "class-conditional coverage (Mondrian)")
+    min_confidence: float | None = option(None, "abstain below this probability", gt=0, le=1)
+    data_root: Path | None = option(None, "base directory of relative paths in a table")
 
     def check(self) -> None:
         self.needs("class_conditional", "coverage")
@@ -106,9 +106,9 @@ class Export(WeightsOptions, Output):
     head: SolvedHead = Field()
     out: Result = Field(description="a .onnx or .pt2 file")
     _: KW_ONLY
-    with_backbone: bool = option(False, "include the network: the file takes squares of bytes")
-    card: FileOut = option(None, "also write a model card to this file")
-    metrics: FileIn = option(None, "what evaluate -o wrote for this head, for the card")
+    with_backbone: bool = option(False, "include the backbone; inputs are uint8 images")
+    card: FileOut = option(None, "write a model card to this file")
+    metrics: FileIn = option(None, "metrics for the card, written by evaluate -o")
 
     def check(self) -> None:
         for name in get_fields(WeightsOptions):
@@ -128,12 +128,12 @@ class Counts(LocalStatsOptions, NamedRows, Output):
 
     STAGE: ClassVar = "stages.local_stats:counts"
     head: SolvedHead = Field()
-    features: Input = Field(description="features with labels")
-    out: Result = Field(description="folder; with --sum a file")
+    features: Input = Field(description="labeled feature file")
+    out: Result = Field(description="output directory; with --sum a file")
     _: KW_ONLY
-    bins: Annotated[str | None, grammar(parse_bins)] = option(None, "LO:HI:COUNT of score bins")
-    groups: tuple[str, ...] = option((), "groups counted apart; may be repeated")
-    group_by: Column = option(None, "TABLE:COLUMN: the group of each row")
+    bins: Annotated[str | None, grammar(parse_bins)] = option(None, "score bins, as LO:HI:COUNT")
+    groups: tuple[str, ...] = option((), "groups to evaluate separately (repeatable)")
+    group_by: Column = option(None, "group of each row, as TABLE:COLUMN")
     min_group: int = option(LEAST, "fewest rows of a group, or none", ge=1)
 
     def check(self) -> None:
@@ -146,7 +146,7 @@ class EvaluateOrCount(Evaluate, Counts, Printed):
 
     PRINTS: ClassVar = "cli.calls:evaluate"
 
-    out: FileOut = option(None, "JSON file, or -; folder of counts")  # type: ignore[assignment]
+    out: FileOut = option(None, "output JSON file, or - for stdout; with --counts a directory")  # type: ignore[assignment]
     counts: bool = option(False, "write counts, which aggregate adds up")
 
     def check(self) -> None:

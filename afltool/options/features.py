@@ -78,13 +78,13 @@ class Split(Output):
 
     STAGE: ClassVar = "stages.rows:split"
     features: Input = Field(description="a feature file NAME.h5")
-    out: FileOut = option(None, "folder for the results (default: that of the file)")
+    out: FileOut = option(None, "output directory (default: the input's)")
     _: KW_ONLY
     test_size: Annotated[float, base.Stored("test")] = option(
-        0.2, "share of each class for testing", gt=0, lt=1
+        0.2, "fraction of each class in the test set", gt=0, lt=1
     )
-    group: Column = option(None, "TABLE:COLUMN: rows of one value stay together")
-    seed: Seed = option(0, "seed of the draw")
+    group: Column = option(None, "keep rows of one value of TABLE:COLUMN together")
+    seed: Seed = option(0, "random seed")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class ColumnOptions(Options):
 
     x: str | None = option(None, "array or column of features (default: x)")
     row_ids: str | None = option(None, f"row ids (default: {', '.join(ROW_IDS)}, else row/N)")
-    feature_columns: tuple[str, ...] = option((), "COLUMN,… that are features (default: numbers)")
-    categories: tuple[str, ...] = option((), "text columns as 0 and 1: COLUMN,… or COLUMN=VALUE,…")
+    feature_columns: tuple[str, ...] = option((), "feature columns COLUMN,… (default: numeric)")
+    categories: tuple[str, ...] = option((), "one-hot text columns: COLUMN,… or COLUMN=VALUE,…")
 
     def check(self) -> None:
         for name in ("feature_columns", "categories"):
@@ -150,11 +150,11 @@ class Import(Threads, NamedRows, NumberFormat, Output):
     out: FeaturesOut = Field()
     _: KW_ONLY
     classes: Classes = option(None, CLASSES)
-    labels: FileIn = option(None, "labels of a file without y: .npy, or a text")
-    like: FileIn = option(None, "feature file with the columns, format, classes and backbone")
-    scale: FileIn = option(None, "head file of the scaling, which solve made of the sums of scale")
-    missing: Missing = option("refuse", "NaN: the mean of all sites; indicator: also a column")
-    unlabeled: bool = option(False, "leave labels out, for predict")
+    labels: FileIn = option(None, "labels of a file without y: .npy or text")
+    like: FileIn = option(None, "feature file whose columns, classes and format to use")
+    scale: FileIn = option(None, "scaling file, made by scale and solve")
+    missing: Missing = option("refuse", "NaN: the mean over all sites; indicator: plus a column")
+    unlabeled: bool = option(False, "leave out labels")
     backbone: str = option(IMPORTED, MADE_BY)
     allow_constant: bool = option(False, CONSTANT)
 
@@ -200,7 +200,7 @@ class Backbone(SeenOptions, Output):
     name: str = Field(description="resnet18, timm:NAME or another backbone, as extract has it")
     out: Result = Field(description="a file NAME.afl")
     _: KW_ONLY
-    license: str = option("", "license of the weights, as it stands in the file")
+    license: str = option("", "license of the weights, as recorded in the file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +209,8 @@ class NetworkOptions(WeightsOptions):
 
     EXECUTION_ONLY: ClassVar = frozenset({"device"})
 
-    device: str = option("auto", "where the network runs, such as cpu, cuda, cuda:1")
-    engine: Engine = option("auto", "what runs the network; auto: onnxruntime where it agrees")
+    device: str = option("auto", "device, such as cpu, cuda or cuda:1")
+    engine: Engine = option("auto", "inference engine; auto: onnxruntime if it agrees with PyTorch")
 
     def check(self) -> None:
         if self.engine in GRAPH_ENGINES and self.device not in ("auto", "cpu"):
@@ -228,20 +228,20 @@ class ExtractOptions(Threads, NetworkOptions, NumberFormat, SeenOptions, Output)
     )
     EXECUTION_ONLY: ClassVar = frozenset({"data_root", "store"})
 
-    out: FileOut = option(None, "feature file (default: stored)")
+    out: FileOut = option(None, "output feature file (default: in the store)")
     backbone: Annotated[str, FROZEN_FILE] = Field(description=NETWORK, examples=list(BACKBONES))
     data: Annotated[str, BEHIND_COLON] = option("cifar10", f"images; {PIXELS}", examples=DATA)
     classes: Classes = option(None, CLASSES)
     y: str | None = option(None, "column of labels, of tables, parquet and hf (default: label)")
-    split: Literal["train", "test"] = option("train", "which images")
-    views: ViewsText = option(None, "average over flip, crops:N or flip+crops:N (default: none)")
+    split: Literal["train", "test"] = option("train", "split of the data set")
+    views: ViewsText = option(None, "test-time views: flip, crops:N, flip+crops:N (default: none)")
     shard: PartText = option(None, "part I/N, I from 0; see merge")
-    limit: int | None = option(None, "at most so many images of a split", ge=1)
-    precision: Literal["fp32", "bf16", "fp16"] = option("fp32", "arithmetic of the network")
+    limit: int | None = option(None, "maximum number of images per split", ge=1)
+    precision: Literal["fp32", "bf16", "fp16"] = option("fp32", "precision of the network")
     data_root: Path | None = option(None, "data sets (default: $AFLTOOL_DATA, else ./afl-data)")
-    store: Path | None = option(None, "folder of kept features (default: that of afltool store)")
-    skip_corrupt: bool = option(False, "leave out images that cannot be read")
-    unlabeled: Unlabeled = option(False, "without labels, for predict")
+    store: Path | None = option(None, "feature store (default: see afltool store)")
+    skip_corrupt: bool = option(False, "skip images that cannot be read")
+    unlabeled: Unlabeled = option(False, "extract without labels, for predict")
 
     @property
     def part(self) -> Part:
@@ -270,12 +270,12 @@ class Scale(Threads, NamedRows, Output):
     REFUSES: ClassVar = frozenset({"min_rows"})
 
     rows: Input = Field(description="a feature file, or what import takes")
-    out: Result = Field(description="folder for the file of the sums")
+    out: Result = Field(description="output directory")
     _: KW_ONLY
     backbone: str = option(IMPORTED, MADE_BY)
     unit_bits: int = option(24, UNITS, ge=0, le=40)
-    client: str | None = option(None, "name of this site (default: that of the file)")
-    min_rows: int = option(0, "refuse sums of fewer rows", ge=0)
+    client: str | None = option(None, "site name (default: taken from the file name)")
+    min_rows: int = option(0, "refuse clients with fewer rows", ge=0)
 
 
 def default_store() -> Path:

@@ -20,7 +20,7 @@ AnyFile = Annotated[Input, Field(description="any file that afltool wrote")]
 class Found(Printed):
     """How what is found is printed."""
 
-    field: str | None = option(None, "only this field, such as report.ridge")
+    field: str | None = option(None, "print only this field, such as report.ridge")
 
     def check(self) -> None:
         self.excludes("as_json", "field")
@@ -52,7 +52,7 @@ class Store(Printed):
     PRINTS: ClassVar = "cli.calls:store"
     folder: Path | None = option(None, "a store (default: $AFLTOOL_STORE, ./afl-store, the cache)")
     _: KW_ONLY
-    prune: float | None = option(None, "remove what was not read for so many days", ge=0)
+    prune: float | None = option(None, "remove files unused for this many days", ge=0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StatusOf(Found):
     """Show what of a run or study is done, running, failed or stale, and how to continue it."""
 
     PRINTS: ClassVar = "cli.calls:status"
-    folder: Input = Field(description="the folder of a run or a study")
+    folder: Input = Field(description="directory of a run or study")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ MM = 25.4  # millimeters of an inch
 class SizeOptions(Options):
     """The size of a picture: options of every `plot`."""
 
-    width_mm: float | None = option(None, "width; a column of a paper has 85", ge=40, le=400)
+    width_mm: float | None = option(None, "figure width; a paper column has 85", ge=40, le=400)
     dpi: int | None = option(None, "pixels per inch of a .png file (default: 150)", ge=30, le=1200)
 
     def inches(self, otherwise: float) -> float:
@@ -105,8 +105,8 @@ class Picture(SizeOptions, Output):
     """Draw a picture."""
 
     STAGE: ClassVar = "stages.plot:plot"
-    kind: Annotated[str, Choices(KINDS)] = Field(description="what is drawn")
-    files: Inputs = Field(description="files of which it is drawn")
+    kind: Annotated[str, Choices(KINDS)] = Field(description="plot type")
+    files: Inputs = Field(description="input files")
     out: Drawn = Field()
 
     def check(self) -> None:

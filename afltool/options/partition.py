@@ -36,7 +36,7 @@ MOST = 2**31 - 1  # clients
 class PartitionOptions(Options):
     """How the rows of a feature file are dealt to clients."""
 
-    scheme: Annotated[str, Choices(SCHEMES)] = option("dirichlet", "how rows are dealt to clients")
+    scheme: Annotated[str, Choices(SCHEMES)] = option("dirichlet", "partitioning scheme")
     alpha: float | None = option(
         None, "α of the Dirichlet distribution; small: few classes per client", ge=1e-100, le=1e100
     )
@@ -45,12 +45,12 @@ class PartitionOptions(Options):
     shards_per_client: int | None = option(
         None, "shards per client (pathological-pfl: classes)", ge=1, le=MOST
     )
-    min_size: int | None = option(None, "redraw until each client has this many", ge=0, le=SEED)
-    held_out: float = option(0.0, "share of clients held out", ge=0, lt=1)
-    label_noise: float = option(0.0, "share of relabeled rows", ge=0, lt=1)
+    min_size: int | None = option(None, "redraw until each client has so many rows", ge=0, le=SEED)
+    held_out: float = option(0.0, "fraction of clients held out for validation", ge=0, lt=1)
+    label_noise: float = option(0.0, "fraction of rows with a random label", ge=0, lt=1)
     table: FileIn = option(None, "table of row ids and clients: .csv or .parquet")
     column: str | None = option(None, "column of --table with the clients (default: client)")
-    top_up: bool = option(False, "dirichlet-pfl: fill clients up to --min-size")
+    top_up: bool = option(False, "dirichlet-pfl: top clients up to --min-size")
 
     def check(self) -> None:
         """Refuse options that the scheme lacks or does not take, and seeds that it cannot use."""
@@ -79,7 +79,7 @@ class Partition(PartitionOptions, Output):
 
     STAGE: ClassVar = "stages.partition:partition"
 
-    features: Input = Field(description="features to deal to clients")
+    features: Input = Field(description="feature file to partition")
     out: Result = Field(description="partition file")
     _: KW_ONLY
-    export: FileOut = option(None, "also a .csv of rows")
+    export: FileOut = option(None, "write a .csv of rows and clients as well")

@@ -28,15 +28,15 @@ class LocalStatsOptions(Threads):
     )
     REFUSES: ClassVar = frozenset({"min_rows"})
 
-    partition: FileIn = option(None, "partition file: which client owns which row")
-    client: str | None = option(None, "a real client, who owns all rows")
+    partition: FileIn = option(None, "partition file")
+    client: str | None = option(None, "name of a real client, which owns all rows")
     only: str | None = option(None, "only clients 0-9, or 3,7-8, or part I/N (I from 0)")
-    participation: float = option(1.0, "share of clients, redrawn for each layer", gt=0, le=1)
-    participation_kind: Draw = option("consistent", "whether one draw sends all sums of a layer")
+    participation: float = option(1.0, "participating fraction, redrawn per layer", gt=0, le=1)
+    participation_kind: Draw = option("consistent", "whether one draw serves a whole layer")
     participation_seed: int | None = option(None, "seed of the draw (default: 0)", ge=0, le=SEED)
-    sum: bool = option(False, "write one file: the sum of these clients")
-    held_out: FileOut = option(None, "with --sum: sum of the held-out clients")
-    min_rows: int = option(0, "refuse a client with fewer rows", ge=0)
+    sum: bool = option(False, "write a single file, the sum over these clients")
+    held_out: FileOut = option(None, "with --sum: output file for the held-out clients' sum")
+    min_rows: int = option(0, "refuse clients with fewer rows", ge=0)
 
     def check(self) -> None:
         for name in ("partition", "only", "participation"):
@@ -54,11 +54,11 @@ class LocalStats(LocalStatsOptions, TableOptions, Output):
     STAGE: ClassVar = "stages.local_stats:local_stats"
     NAMED: ClassVar = ("head",)  # positional in Python alone
 
-    features: Input = Field(description="a feature file, or a table that is imported first")
+    features: Input = Field(description="feature file or table")
     head: HeadIn = Field(
-        description="a head file, or a head's name with its options", examples=list(OWN_HEADS)
+        description="head file, or head name with its options", examples=list(OWN_HEADS)
     )
-    out: Result = Field(description="folder; with --sum a file")
+    out: Result = Field(description="output directory; with --sum a file")
     _: KW_ONLY
     law: LocalLaw = option("sum", "pairwise: a client sends AFL's (13), weights beside XᵀX + γI")
     classes: Classes = option(None, CLASSES)
@@ -77,11 +77,11 @@ class AggregateOptions(Threads):
 
     REFUSES: ClassVar = frozenset({"complete", "allow_repeats"})
 
-    subtract: Annotated[tuple[Path, ...], Reads()] = option((), "statistics of clients that leave")
-    held_out: FileOut = option(None, "sum of the held-out clients")
+    subtract: Annotated[tuple[Path, ...], Reads()] = option((), "statistics of clients to remove")
+    held_out: FileOut = option(None, "output file for the held-out clients' sum")
     law: Literal["sum", "pairwise"] = option("sum", "pairwise: AFL's Theorem 1, to check the sum")
-    complete: bool = option(False, "refuse a sum without all clients")
-    allow_repeats: bool = option(False, "add the same rows under another name")
+    complete: bool = option(False, "require statistics of all clients")
+    allow_repeats: bool = option(False, "allow the same rows under two names")
 
     def check(self) -> None:
         self.only_where("subtract", "law", "sum")
@@ -93,15 +93,15 @@ class Aggregate(AggregateOptions, Output):
 
     STAGE: ClassVar = "stages.aggregate:aggregate"
     files: Inputs = Field(description="files, folders, or -")
-    out: Result = Field(description="file of the sum")
+    out: Result = Field(description="output file")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions(Threads):
     """How a total is solved."""
 
-    head: FileIn = option(None, "head file of the total; needed after its first phase")
-    validate: FileIn = option(None, "sum over the held-out clients: chooses ridge and layers")
+    head: FileIn = option(None, "head file that the total belongs to; needed after the first phase")
+    validate: FileIn = option(None, "statistics of held-out clients, which choose ridge and layers")
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def mean_total_variation(counts: NDArray[np.integer[Any]]) -> float:
 def draw_clients(
     held_out: NDArray[np.bool_], share: float, seed: int, draw: int, turn: int = 0
 ) -> list[int]:
-    """The clients of a round: draw number ``draw`` of a seed, see `HeadOptions.place_of`.
+    """The clients of a round: draw number ``draw`` of a seed, see `HeadOptions.get_layer`.
 
     Every held-out client stays; with a share of 1 nothing is drawn. With ``turn`` 1 the draw is
     repeated until it is not the one of turn 0, if there is another one.

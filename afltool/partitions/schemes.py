@@ -211,7 +211,7 @@ by_attribute = file
 def sort_names(values: Sequence[str]) -> tuple[str, ...]:
     """The names: numerals without leading zeros by their numbers, if all are; else as texts.
 
-    >>> in_order(["10", "9", "9"]), in_order(["10", "09"])
+    >>> sort_names(["10", "9", "9"]), sort_names(["10", "09"])
     (('9', '10'), ('09', '10'))
     """
     names = set(values)

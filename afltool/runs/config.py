@@ -68,7 +68,7 @@ class OwnOptions(Options):
     head_seed: int | None = option(
         None, "seed of the head's random parts (default: 0)", ge=0, le=SEED
     )
-    keep_clients: bool = option(False, "write one statistics file per client, and add them up")
+    keep_clients: bool = option(False, "write one statistics file per client and sum them")
     _train_accuracy = (
         "also measure the accuracy on the training rows; with --each-round after every round"
     )
@@ -91,8 +91,8 @@ class HereOptions(Threads):
     EXECUTION_ONLY: ClassVar = frozenset({"memory"})
 
     _memory = (
-        "memory for what later rounds need again, such as 8GB; the rest goes to a file that the "
-        "run removes (default: half of what is free)"
+        "memory for rows that later rounds need again, such as 8GB; the rest is computed again "
+        "(default: half of what is free)"
     )
     memory: Annotated[str | None, grammar(parse_size)] = option(None, _memory)
 

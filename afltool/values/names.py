@@ -36,7 +36,7 @@ def order_columns(names: Sequence[str]) -> tuple[list[int], list[str]]:
 
     By their text in Unicode's composed form, in which numbers count by their value.
 
-    >>> ordered_columns(["f10", "f9", "age"])
+    >>> order_columns(["f10", "f9", "age"])
     ([2, 1, 0], ['age', 'f9', 'f10'])
     """
 

@@ -113,7 +113,7 @@ def _format_list(names: set[str], where: str) -> str:
 def escape_line(text: object) -> str:
     r"""``str(text)`` on one line: what cannot be printed is written as Python writes it.
 
-    >>> shown("a\x1b[31m\nerror: b")
+    >>> escape_line("a\x1b[31m\nerror: b")
     'a\\x1b[31m\\nerror: b'
     """
     return "".join(c if c.isprintable() else _escape(c) for c in str(text))
@@ -128,7 +128,7 @@ def _escape(character: str) -> str:
 def escape_markdown(text: object) -> str:
     r"""`escape_line` as Markdown that says it and does nothing else: no tag, no cell, no link.
 
-    >>> in_markdown("a|b <script>\n")
+    >>> escape_markdown("a|b <script>\n")
     'a\\|b \\<script\\>\\\\n'
     """
     return re.sub(r"([\\`*\[\]<>|&~])", r"\\\1", escape_line(text))

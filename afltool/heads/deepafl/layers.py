@@ -41,7 +41,7 @@ from ..projections import Projection, activate, projection, require_fixed_point,
 from .options import ACTIVATED, BLOCK, RESIDUAL, WEIGHTS, DeepAFLOptions
 
 PHI, PHI0, HIDDEN = "phi", "phi0", "hidden"  # of some rows, in the type of the layers
-MOVED = "moved"  # P of `Layers.moved`, and ΦᵀP
+MOVED = "moved"  # P of `Layers.add_layer`, and ΦᵀP
 OF_LABELS = 2**32  # the first stream of random numbers for labels; layers have 0, 1, 2, …
 OF_OMEGA = 2**33  # and for each Ω that is frozen
 LARGEST_RESIDUAL = 2**24  # of fixed point, so that a row adds at most 2^39 to a sum

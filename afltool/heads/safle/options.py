@@ -55,8 +55,8 @@ class SafleOptions(HeadOptions):
     AT_SOLVE: ClassVar = frozenset({"ridge"})
     GONE: ClassVar = {"gamma": 0.0, "linear_ridge": LINEAR_RIDGE}
 
-    bucketing: Bucketing = option("overlap", "how a feature becomes digits")
-    buckets: int = option(8, "buckets B of a feature", ge=2, le=256)
+    bucketing: Bucketing = option("overlap", "how features are quantized")
+    buckets: int = option(8, "buckets B per feature", ge=2, le=256)
     _group = "digits G of a code; tables have V = k^G rows (default: 3; 1 with integer)"
     group_size: int | None = option(None, _group, ge=1)
     _experts = f"codes E of a row (default: enough for every digit, at most {DEFAULT_SIDE} / V)"

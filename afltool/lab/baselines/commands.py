@@ -28,7 +28,7 @@ class Train(Baseline, Tracked, Printed):
 
 def commands() -> dict[str, Command]:
     """For `cli.app`."""
-    return {"baseline": Command("train a baseline by gradients", "Studies", inside=_methods)}
+    return {"baseline": Command("train a gradient-based baseline", "Studies", inside=_methods)}
 
 
 def _methods(word: str) -> dict[str, Command]:

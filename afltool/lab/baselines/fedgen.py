@@ -23,7 +23,7 @@ class FedGenSettings(Settings):
     """Options of FedGen."""
 
     weight: float = option(1.0, "λ, the weight of generated features in a client's loss", ge=0)
-    noise: int = option(512, "numbers of noise that the generator gets", ge=1, le=2**16)
+    noise: int = option(512, "dimension of the generator's noise", ge=1, le=2**16)
     generator_hidden: int = option(512, "hidden width of the generator", ge=1, le=2**16)
     generator_steps: int = option(50, "steps of Adam in a round (PFLlib: 1000)", ge=0, le=10**6)
     generator_lr: float = option(0.005, "Adam's step on the generator", gt=0)

@@ -95,7 +95,7 @@ class CurvatureSettings(Settings):
 
     GONE: ClassVar = {"tolerance": TOLERANCE, "iterations": ITERATIONS}
 
-    rounds: int = option(1, "one: the method has a single round", ge=1, le=1)
+    rounds: int = option(1, "1; the method has a single round", ge=1, le=1)
     lr: float = option(0.01, "learning rate η of the clients", gt=0)
     momentum: float = option(0.9, "momentum of the local descent", ge=0, lt=1)
     epochs: int = option(50, "local epochs", ge=1, le=MOST)

@@ -31,12 +31,12 @@ class Settings(Options):
     lr: float = option(0.05, "learning rate η of the clients", gt=0)
     lr_decay: float = option(1.0, "factor of η from round to round", gt=0, le=1)
     epochs: int = option(1, "local epochs of a round", ge=1, le=MOST)
-    batch_size: int = option(64, "rows of a batch; 0: all of the client", ge=0, le=2**24)
+    batch_size: int = option(64, "batch size; 0: all rows of the client", ge=0, le=2**24)
     momentum: float = option(0.0, "momentum; it starts again in each round", ge=0, lt=1)
     weight_decay: float = option(0.0, "λ of the penalty λ/2 ‖W‖² in each step", ge=0)
     participation: float = option(1.0, "share of the clients drawn in each round", gt=0, le=1)
-    average: Literal["rows", "uniform"] = option("rows", "weights of the clients")
-    drop_last: bool = option(False, "leave short batches out, as PFLlib does")
+    average: Literal["rows", "uniform"] = option("rows", "client weights")
+    drop_last: bool = option(False, "drop incomplete batches, as PFLlib does")
     no_bias: bool = option(False, "no constant feature at the last layer")
     layers: int | None = option(None, "layers to train (default: 1; 2 with --hidden)", ge=1, le=100)
     hidden: int | None = option(None, "width of hidden layers (default: 1024)", ge=1, le=2**16)
@@ -64,7 +64,7 @@ class Settings(Options):
 class BaselineOptions(Threads):
     """What every baseline is run on."""
 
-    partition: Annotated[Path, Reads("partition")] = Field(description="who owns which row")
+    partition: Annotated[Path, Reads("partition")] = Field(description="partition file")
     test: Annotated[Path, Reads("features")] = Field(description="features to measure accuracy on")
     preset: Literal["afl", "deepafl"] | None = option(None, "a paper's settings; given options win")
 
@@ -75,7 +75,7 @@ class Baseline(BaselineOptions, Output):
 
     STAGE: ClassVar = "lab.baselines.stage:baseline"
     method: str = Field(description="name of the method")
-    features: Annotated[File, Reads("features")] = Field(description="features of all clients")
+    features: Annotated[File, Reads("features")] = Field(description="feature file of all clients")
     out: Annotated[File, Writes("run")] = Field(description="run folder")
     settings: Annotated[dict[str, Any], Flat("lab.baselines.commands:method_parameters")] = Field(
         default_factory=dict, kw_only=True, description="options of the method"

@@ -26,10 +26,10 @@ PANEL = "Studies"
 
 def commands() -> dict[str, Command]:
     return {
-        "study": Command("carry out a grid of runs and baselines", PANEL, Study),
-        "table": Command("print the table of a study", PANEL, "lab.studies.options:Table"),
+        "study": Command("run a grid of experiments and baselines", PANEL, Study),
+        "table": Command("print a results table for a study", PANEL, "lab.studies.options:Table"),
         "report": Command(
-            "write the page of a study or a run", PANEL, "lab.studies.options:Report"
+            "write an HTML report for a study, run or session", PANEL, "lab.studies.options:Report"
         ),
         "plot study": Command(
             "draw a figure of a study", PANEL, "lab.studies.options:StudyPicture"
@@ -69,7 +69,7 @@ class Study(JobsHow, StudyOptions, Tracked, Printed):
 
     _study = "a TOML file, a name of --list, or the folder of a study"
     study: Annotated[str | None, Holds()] = option(None, _study)
-    out: Annotated[Path | None, Writes("study")] = option(None, "folder of the study", kw_only=True)
+    out: Annotated[Path | None, Writes("study")] = option(None, "study directory", kw_only=True)
     _list = "the studies that are shipped"
     list_: bool = option(False, _list, kw_only=True)
     _slurm = "write job scripts: an array over cells; --dry-run shows them"

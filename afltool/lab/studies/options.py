@@ -102,7 +102,7 @@ class RunStudy(StudyOptions):
 
     STAGE: ClassVar = "lab.studies.execution:study"
     study: Annotated[str, Holds()] = Field(description=_STUDY)
-    _out = "folder of the study"
+    _out = "study directory"
     out: Annotated[Path | None, Writes("study")] = option(None, _out)
     _axes = "options of cells; a list is an axis"
     axes: dict[str, Any] = Field(default_factory=dict, kw_only=True, description=_axes)
@@ -192,7 +192,7 @@ class StudyPicture(SizeOptions, Output):
     """Draw a figure of a study against an option: a line for each method, bars over seeds."""
 
     STAGE: ClassVar = "lab.studies.plots:study_picture"
-    study: Annotated[File, Reads()] = Field(description="the folder of a study")
+    study: Annotated[File, Reads()] = Field(description="study directory")
     out: Drawn = Field()
     _x = "an option, or a figure such as upload_bytes"
     x: str = Field(kw_only=True, description=_x, examples=["alpha", "layers"])

@@ -34,7 +34,7 @@ def predicted_classes(S: F64) -> I64:
     A score may be −∞, of a class that the head never predicts; `InvalidDataError` for a row whose
     highest score is not finite.
 
-    >>> decided(np.array([[-3.0, -1.0], [0.5, 0.5], [-np.inf, -9.0]])).tolist()
+    >>> predicted_classes(np.array([[-3.0, -1.0], [0.5, 0.5], [-np.inf, -9.0]])).tolist()
     [1, 0, 1]
     """
     predicted: I64 = S.argmax(axis=1)  # of NaN, where there is one
@@ -101,8 +101,8 @@ class Tally:
 class Scored:
     """Rows that a head scored: ``y`` and ``predicted`` int64 (n,); ``own`` and ``confidence``
     float64 (n,), the scores of the row's own and predicted class; ``scores`` (n, C) as
-    `reported_scores`, if a figure needs them; ``positive``: the class that figures of one class are
-    of."""
+    `compute_reported_scores`, if a figure needs them; ``positive``: the class of figures of one
+    class."""
 
     y: I64
     predicted: I64

@@ -32,22 +32,18 @@ MOST = 10**6  # processors, clients …: more is a mistake
 @dataclass(frozen=True, kw_only=True)
 class Site(Options):
     partition_name: str | None = option(None, "Slurm's partition (queue)")
-    account: str | None = option(None, "account that is charged")
+    account: str | None = option(None, "Slurm account")
     qos: str | None = option(None, "quality of service")
-    time: str = option("01:00:00", "time limit of a job, as sbatch takes it")
-    memory: str = option("4G", "memory of a job, as sbatch takes it")
-    cpus: int = option(1, "processors of a task", ge=1, le=MOST)
-    gpus: int = option(0, "GPUs of an extract task", ge=0, le=MOST)
-    modules: str | None = option(None, "environment modules to load, with commas between")
-    venv: Path | None = option(None, "virtual environment that has afltool")
-    container: str | None = option(
-        None, "Apptainer image that has afltool: a .sif file or an address"
-    )
-    shards: int = option(8, "tasks that extract a split", ge=1, le=MOST)
-    clients_per_task: int = option(50, "clients of a local-stats task", ge=1, le=MOST)
-    at_once: int | None = option(
-        None, "most tasks of an array that run at the same time", ge=1, le=MOST
-    )
+    time: str = option("01:00:00", "time limit per job, as for sbatch")
+    memory: str = option("4G", "memory per job, as for sbatch")
+    cpus: int = option(1, "CPUs per task", ge=1, le=MOST)
+    gpus: int = option(0, "GPUs per extract task", ge=0, le=MOST)
+    modules: str | None = option(None, "environment modules to load, comma-separated")
+    venv: Path | None = option(None, "virtual environment with afltool")
+    container: str | None = option(None, "Apptainer image with afltool: a .sif file or a URI")
+    shards: int = option(8, "extract tasks per split", ge=1, le=MOST)
+    clients_per_task: int = option(50, "clients per local-stats task", ge=1, le=MOST)
+    at_once: int | None = option(None, "maximum number of concurrent array tasks", ge=1, le=MOST)
     _array = "tasks that Slurm takes in one array (MaxArraySize); of more each does more"
     max_array: int = option(1001, _array, ge=1, le=MOST)
     _warn = "seconds before the time limit at which a task is asked to stop (default: 120, at most "
