@@ -140,7 +140,7 @@ def of_files(folder: Path, features: Path, o: argparse.Namespace) -> None:
     from afltool.files.features import open_features
 
     with open_features(features) as rows:
-        np.save(folder / "rows.npy", rows.stored(0, len(rows)).astype(np.float32) / 512)
+        np.save(folder / "rows.npy", rows.read_stored(0, len(rows)).astype(np.float32) / 512)
         np.save(folder / "labels.npy", rows.labels)
     clients = partition(features, folder / "clients.h5", scheme="iid", clients=100)
     stats = folder / "stats"

@@ -232,7 +232,7 @@ def deviation(a: argparse.Namespace, folder: Path, chosen: list[str]) -> None:
             **more,
         )
         with open_features(made) as features:
-            return features.stored(0, len(features)).astype(np.int32)
+            return features.read_stored(0, len(features)).astype(np.int32)
 
     print(machine(), f"{a.backbone} at {a.size}, {a.images} images of {a.deviation}")
     plain = values("torch")

@@ -27,7 +27,7 @@ BLOCK = 4096
 
 def load(path: str) -> tuple[np.ndarray, np.ndarray]:
     with open_features(Path(path)) as features:
-        return np.asarray(features.stored(0, len(features))), features.labels
+        return np.asarray(features.read_stored(0, len(features))), features.labels
 
 
 def blocks(X: np.ndarray) -> list[np.ndarray]:

@@ -68,7 +68,7 @@ def whole(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 def one(head: Head, hybrid: Head, train: Features, rows: np.ndarray) -> list[float]:
     """Megabytes: the file, the pairs in three forms, the file of the hybrid."""
-    values = np.concatenate([train.stored(int(r), int(r) + 1) for r in rows])
+    values = np.concatenate([train.read_stored(int(r), int(r) + 1) for r in rows])
     X, y, space = train.wrap(values), train.labels[rows], train.header["space"]
     found = [
         replace(h.gather([(X, y)])[0], context=Context(space, train.classes, binding(h)))

@@ -156,7 +156,7 @@ def load(file: str, kind: str) -> tuple[Any, Any]:
     with open_features(Path(file)) as rows:
         scale = 2.0 ** -(rows.bits or 0)
         X = np.concatenate([v.astype(kind) * np.dtype(kind).type(scale)
-                            for _, v in rows.stored_blocks()])  # fmt: skip
+                            for _, v in rows.iter_stored()])  # fmt: skip
         return X, rows.labels
 
 

@@ -65,14 +65,14 @@ def sync(path: Path) -> None:
 def read_store(path: Path) -> int:
     """A whole pass: every chunk and, at the end, the digest."""
     with open_features(path) as features:
-        return sum(int(values[0, 0]) for _, values in features.stored_blocks())
+        return sum(int(values[0, 0]) for _, values in features.iter_stored())
 
 
 def read_without_digest(path: Path) -> int:
     """fletcher32 of each chunk, as a part of the rows is read."""
     with open_features(path) as features:
         starts = range(0, len(features), BLOCK)
-        return sum(int(features.stored(s, s + BLOCK)[0, 0]) for s in starts)
+        return sum(int(features.read_stored(s, s + BLOCK)[0, 0]) for s in starts)
 
 
 def read_plain_hdf5(path: Path) -> int:

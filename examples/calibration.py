@@ -56,7 +56,8 @@ def rows(files: list[Path]) -> list[tuple[np.ndarray, np.ndarray]]:
     found = []
     for path in files:
         with open_features(path) as one:
-            found.append((one.stored(0, len(one)).astype(np.float32) / 512, np.asarray(one.labels)))
+            X = one.read_stored(0, len(one)).astype(np.float32) / 512
+        found.append((X, np.asarray(one.labels)))
     return found
 
 

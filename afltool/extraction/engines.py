@@ -25,7 +25,7 @@ from ..options.features import AUTO, TORCH, ExtractOptions
 from ..plugins import install
 from ..progress import log
 from ..values.arrays import F32, U8
-from .frozen import FEATURES, PIXELS, Frozen, get_or_freeze
+from .frozen import FEATURES, PIXELS, Frozen, get_or_freeze, has_graph
 from .network import Engine, Network, in_steps
 
 #: Largest difference from PyTorch that an engine may have on known pictures, relative to the
@@ -155,6 +155,12 @@ def load_network(
         engine = TorchEngine(backbone.module, preprocessing, device, o.precision)
     digest = graph.digest if graph else ""
     return Network(backbone, preprocessing, o.precision, o.seen, engine, digest)
+
+
+def log_if_first(o: ExtractOptions) -> None:
+    """Say that the network will be frozen before PyTorch is loaded, which takes seconds, too."""
+    if chosen(o) != TORCH and not has_graph(o):
+        log.info("the store has no graph of %s yet: PyTorch is loaded, for freezing it", o.backbone)
 
 
 def chosen(o: ExtractOptions) -> str:

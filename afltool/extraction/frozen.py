@@ -170,6 +170,17 @@ def freeze(
     )  # fmt: skip
 
 
+def has_graph(o: ExtractOptions) -> bool:
+    """Whether the store has any graph of the backbone; one more may be needed."""
+    pattern = _graph_path(o, "*")
+    return any(pattern.parent.glob(pattern.name))
+
+
+def _graph_path(o: ExtractOptions, key: str) -> Path:
+    name = re.sub(r"[:/]", "_", o.backbone)
+    return (o.store or default_store()) / "graphs" / f"{name}-{key}{FROZEN}"
+
+
 def get_or_freeze(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
     """The backbone of ``o``, frozen: from the store, else made and kept there.
 
@@ -186,8 +197,7 @@ def get_or_freeze(o: ExtractOptions, preprocessing: Preprocessing) -> Frozen:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     key = Digest().json("graph", [about, state, versions]).hex()[:16]
-    file = f"{re.sub(r'[:/]', '_', o.backbone)}-{key}{FROZEN}"
-    place = (o.store or default_store()) / "graphs" / file
+    place = _graph_path(o, key)
     if place.exists():
         return read_frozen(place)
     log.info("freezing %s as a graph, which the store keeps: about 20 seconds", o.backbone)

@@ -13,7 +13,7 @@ import numpy as np
 from .. import progress
 from ..backbones.families import preprocessing_for
 from ..errors import InvalidDataError, UsageError
-from ..extraction.engines import load_network
+from ..extraction.engines import load_network, log_if_first
 from ..extraction.frozen import freeze, make_recipe
 from ..extraction.network import Batch, Network
 from ..extraction.request import ExtractionRequest, get_store_path
@@ -43,7 +43,8 @@ def extract(o: ExtractOptions, files: Files) -> Job:
     """
     request = ExtractionRequest.of(o)
     if request.frozen is None and not (o.out and o.out.exists()):
-        _ = request.dataset  # whose names and files are refused before PyTorch is loaded
+        _ = request.dataset  # whose names and files are refused before anything is said
+        log_if_first(o)
     path, made_by = get_store_path(request) if o.out is None else (o.out, request.recipe())
 
     def write() -> None:

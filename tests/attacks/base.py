@@ -164,7 +164,7 @@ def of_sites(folder, names=SITES, n=40, d=6, classes=3, **how):
 def stored(path):
     """The int16 rows and the labels of a feature file."""
     with open_features(path) as opened:
-        return opened.stored(0, len(opened)), np.array(opened.labels)
+        return opened.read_stored(0, len(opened)), np.array(opened.labels)
 
 
 # ---------------------------------------------------------------- a session

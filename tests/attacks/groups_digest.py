@@ -70,7 +70,7 @@ def main(at):
     print(f"runs of 32 bytes that north and south share and west has not: {len(alike)}")
     task = trial.server.task(2)
     blocks = [(FixedPoint(b, bits), y) for b, y in trial.member("north").rows.test()]
-    own = trial.server.layout(2).joined(compute.statistics_of(trial.agreed, task, blocks))
+    own = trial.server.layout(2).joined(compute.compute_statistics(trial.agreed, task, blocks))
     sent = np.frombuffer(trial.opened("north", "sums", 2, "north"), "<u8", own.size)
     same = int((own == sent).sum())
     print(f"of {own.size} counts {same} left as they are")

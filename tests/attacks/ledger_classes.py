@@ -73,7 +73,7 @@ def main(at):
             continue
         broken.append(what)
         gone = G - total.arrays["gram"]
-        plain = compute.statistics_of(
+        plain = compute.compute_statistics(
             one.agreed, compute.first_head(one.agreed),
             one.member("cleo").rows.blocks(one.agreed, False, None, None),
         )  # fmt: skip

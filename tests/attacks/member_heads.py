@@ -42,8 +42,8 @@ class Eve(Member):
 
     steep, honest = 5e4, False
 
-    def gathered(self, number):
-        mine = super().gathered(number)
+    def gather(self, number):
+        mine = super().gather(number)
         if number == 1:
             self.search, self.sent, self.target = Search(), {1: mine.arrays}, {}
             return mine
@@ -65,7 +65,7 @@ class Eve(Member):
 
     def protected(self, number):
         """Without the checks of an honest site."""
-        x = self.layout(number).joined(self.gathered(number))
+        x = self.layout(number).joined(self.gather(number))
         drawn = (self.folder / f"secrets-{number}").read_bytes()
         mask(x, self.me.name, drawn, self.offers(number), self.salt(number))
         return x.tobytes() + self.draw(number + 1)

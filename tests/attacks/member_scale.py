@@ -42,7 +42,7 @@ def main(at):
         sent = sorted(p.name for p in trial.place.glob("002-sums-*"))
         premise("north" in ends and "002-sums-north" not in sent, f"north has refused: {sent}")
         return False, "a scale that rounds a site's rows away is refused, and none of them leaves"
-    total, own, scale = west.total(2).arrays, west.gathered(2).arrays, west.scale
+    total, own, scale = west.total(2).arrays, west.gather(2).arrays, west.scale
     line = triangle(total["gram"] - own["gram"])[0]
     truth = np.rint((np.float32(data["north"][0][0]) - scale.centre) / scale.spread * 2**BITS)
     print("read:", line, (total["cross"] - own["cross"])[0], "the patient:", truth)

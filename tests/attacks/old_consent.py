@@ -41,7 +41,7 @@ def main(at):
         premise(not isinstance(true, str), "with the consent for this session the others go on")
         return False, "a consent for another session counts for nothing"
     rows = first.member("cleo").rows.blocks(first.agreed, False, None, None)
-    plain = compute.statistics_of(first.agreed, compute.first_head(first.agreed), rows)
+    plain = compute.compute_statistics(first.agreed, compute.first_head(first.agreed), rows)
     gone = first.server.total(1).arrays["gram"] - total.arrays["gram"]
     return True, f"the gram of cleo, exactly: {np.array_equal(gone, plain.arrays['gram'])}"
 

@@ -53,7 +53,7 @@ def sums_of_others(trial, join):
         premise(not list(trial.place.glob("001-sums-north")), "nothing of north has left")
         print(f"{trial.place.name}: {said['north']}")
         return None
-    return {k: a - west.gathered(last).arrays[k] for k, a in west.total(last).arrays.items()}
+    return {k: a - west.gather(last).arrays[k] for k, a in west.total(last).arrays.items()}
 
 
 def main(at):

@@ -152,7 +152,7 @@ def content(path: Path) -> str:
     if kind == "features":
         sha = hashlib.sha256()
         with open_features(path) as rows:
-            for start, values in rows.stored_blocks():
+            for start, values in rows.iter_stored():
                 sha.update(values.tobytes() + rows.labels[start : start + len(values)].tobytes())
             seen += [sha.hexdigest(), [i.decode() for i in rows.row_ids.tolist()]]
     elif kind == "partition":
