@@ -57,7 +57,7 @@ def rows(files: list[Path]) -> list[tuple[np.ndarray, np.ndarray]]:
     for path in files:
         with open_features(path) as one:
             X = one.read_stored(0, len(one)).astype(np.float32) / 512
-        found.append((X, np.asarray(one.labels)))
+            found.append((X, np.asarray(one.labels)))
     return found
 
 
