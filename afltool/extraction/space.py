@@ -59,7 +59,7 @@ def options_for(space: Mapping[str, Any], **how: Any) -> ExtractOptions:
         views = parse_views(str(space["views"])) if "views" in space else Views()
         if how.get("engine", AUTO) == AUTO and "engine" in space:
             how = {**how, "engine": space["engine"]}
-        how |= {"dtype": space["dtype"], "preprocess": way.name}
+        how["dtype"] = space["dtype"]
         if space["fraction_bits"] is not None:
             how["fraction_bits"] = space["fraction_bits"]
         return ExtractOptions(
