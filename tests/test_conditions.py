@@ -151,10 +151,10 @@ def _gram(s: Statistics, draw: np.random.Generator) -> Iterator[Case]:
     products[ends[j]] = 0
     yield "a feature without squares", _with(s, gram=products)
     yield "a gram of another sign", _with(s, gram=-gram)
-    labelled = s.phase.split("-")[0] != "block"
-    if labelled:
+    labeled = s.phase.split("-")[0] != "block"
+    if labeled:
         yield "cross 1,000 times as large", _with(s, cross=1000 * cross)
-    if labelled and gram.dtype.kind == "i":
+    if labeled and gram.dtype.kind == "i":
         yield "squares beyond int16", _with(s, gram=_put(gram, ends[j], s.rows * 2**30 + 2))
 
 
